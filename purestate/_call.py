@@ -1,0 +1,148 @@
+"""Calling a model: arguments in, output and new state out.
+
+``call`` takes and returns a model; ``apply`` takes and returns its parts. Both run the same
+:class:`purestate._running.Call`; a model whose call wrote nothing comes back as the same object.
+"""
+
+from collections.abc import Mapping
+from types import MethodType
+from typing import Any
+
+from purestate._base import Base
+from purestate._definition import Definition
+from purestate._errors import LeakedWriteError, stateful_call
+from purestate._keys import as_key
+from purestate._lives import flatten, unflatten
+from purestate._running import Call, Running
+from purestate._select import select
+from purestate._split import assemble, take_buffers
+
+
+def call(model: Any, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+    """Run a model; return its output and the model with its new buffer values.
+
+    Args:
+        model: A model, a submodule inside ``forward``, or a bound method of one
+            (``purestate.call(model.encode, x)``).
+        *args: Positional arguments of ``forward``.
+        rng: A JAX key or an int seed, for the layers that draw random numbers.
+        **kwargs: Keyword arguments of ``forward``.
+
+    Returns:
+        ``(output, model)``. The very same model when the call wrote no state.
+
+    Raises:
+        UninitializedError: When an array that is read has no value.
+        MissingRngError: When a layer needs a random key and ``rng`` is None.
+    """
+    model, method = _receiver(model)
+    leaves, definition = flatten(model)
+    running = Call(definition, leaves, as_key(rng))
+    output = _run(running, method, args, kwargs)
+    if not running.written:
+        return output, model if model._life is None else unflatten(definition, leaves)
+    return output, unflatten(definition, tuple(running.cells))
+
+
+def call_stateless(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``model(x)``: the output of a call that may not write state."""
+    leaves, definition = flatten(model)
+    running = Call(definition, leaves)
+    output = _run(running, None, args, kwargs)
+    if running.written:
+        names = [definition.names[leaf] for leaf in sorted(running.written)]
+        raise stateful_call(definition.cls, names)
+    return output
+
+
+def apply(
+    definition: Definition,
+    params: Mapping[str, Any],
+    buffers: Mapping[str, Any],
+    *args: Any,
+    rng: Any = None,
+    **kwargs: Any,
+) -> tuple[Any, Any]:
+    """Run a model given as its three parts (``purestate.split``).
+
+    Args:
+        definition: The structure.
+        params: The trainable arrays by dotted name; any mapping.
+        buffers: Every other array by dotted name; any mapping.
+        *args: Positional arguments of ``forward``.
+        rng: A JAX key or an int seed.
+        **kwargs: Keyword arguments of ``forward``.
+
+    Returns:
+        ``(output, buffers)``, the buffers in the type that was given.
+
+    Raises:
+        KeyError: When names are missing or unknown.
+    """
+    running = Call(definition, assemble(definition, params, buffers), as_key(rng))
+    output = _run(running, None, args, kwargs)
+    if not running.written:
+        return output, buffers
+    return output, take_buffers(definition, running.cells, buffers)
+
+
+def capture(
+    model: Any, *args: Any, at: Any = "**", rng: Any = None, **kwargs: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Run a model and return the outputs of the selected submodules too.
+
+    Args:
+        model: A model, or a bound method of one.
+        *args: Positional arguments of ``forward``.
+        at: A selector; by default every submodule.
+        rng: A JAX key or an int seed.
+        **kwargs: Keyword arguments of ``forward``.
+
+    Returns:
+        ``(output, model, {path: output})`` in the order the modules finished. A module that is
+        called more than once appears as ``path``, ``path#2``, ``path#3``.
+
+    Raises:
+        SelectorError: When ``at`` matches nothing.
+        LeakedWriteError: When a selected module runs inside a JAX transform within ``forward``.
+    """
+    model, method = _receiver(model)
+    leaves, definition = flatten(model)
+    chosen = select(definition, at, leaves)
+    outputs: dict[str, Any] = {}
+
+    def record(node: int, output: Any) -> None:
+        if node not in chosen:
+            return
+        path = definition.path_of[node]
+        if not running.is_outer():
+            raise LeakedWriteError(
+                f"the output of '{path}' is produced inside a JAX transform within forward and "
+                "cannot be captured from outside of it.\n"
+                "    write: return it from the transformed function, or capture the module that "
+                "contains the transform"
+            )
+        count = 1 + sum(name == path or name.startswith(f"{path}#") for name in outputs)
+        outputs[path if count == 1 else f"{path}#{count}"] = output
+
+    running = Call(definition, leaves, as_key(rng), record)
+    output = _run(running, method, args, kwargs)
+    model = unflatten(definition, tuple(running.cells)) if running.written else model
+    return output, model, outputs
+
+
+def _receiver(model: Any) -> tuple[Any, Any]:
+    """The model of a bound method and its function; ``(model, None)`` for a model."""
+    if isinstance(model, MethodType) and isinstance(model.__self__, Base):
+        return model.__self__, model.__func__
+    if not isinstance(model, Base):
+        raise TypeError(f"expected a model (purestate.Module), got {type(model).__name__}")
+    return model, None
+
+
+def _run(running: Call, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    view = running.view(0)
+    if method is not None:
+        return method(view, *args, **kwargs)
+    life: Running = view.__dict__["_life"]
+    return life.invoke(view, args, kwargs)

@@ -1,0 +1,149 @@
+"""Every error of the package: what went wrong, where, and the line to write instead.
+
+Each class is one situation. They derive from the builtin that Python or PyTorch would raise there,
+so that existing ``except`` clauses keep working.
+"""
+
+
+class FrozenModelError(AttributeError):
+    """A finished model was asked to change in place."""
+
+
+class LeakedWriteError(RuntimeError):
+    """A buffer was written inside a JAX transform that does not carry the write out."""
+
+
+class StatefulCallError(RuntimeError):
+    """``model(x)`` would have lost new buffer values; ``purestate.call`` returns them."""
+
+
+class UninitializedError(RuntimeError):
+    """A parameter or buffer was read that has a shape but no value yet."""
+
+
+class MissingRngError(RuntimeError):
+    """A layer asked for a random key in a call that was given none."""
+
+
+class SelectorError(LookupError):
+    """A selector (``at=``, ``where=``) matched nothing, or is not a selector."""
+
+
+class BuildError(TypeError):
+    """A constructor built something that cannot be a value: a cycle, a tracer, a captured self."""
+
+
+_RIGHT_LINE = {
+    "eval": "model = bridge.eval(model)",
+    "train": "model = bridge.train(model)",
+    "requires_grad_": "model = bridge.requires_grad(model, flag)",
+    "apply": "model = purestate.map_modules(model, fn)",
+    "register_parameter": "model = bridge.register_parameter(model, name, value)",
+    "register_buffer": "model = bridge.register_buffer(model, name, value)",
+    "register_module": "model = bridge.register_module(model, name, module)",
+    "add_module": "model = bridge.register_module(model, name, module)",
+    "set_submodule": "model = bridge.set_submodule(model, target, module)",
+    "state_dict": "sd = bridge.state_dict(model)",
+    "load_state_dict": "model, report = bridge.load_state_dict(model, sd)",
+    "to": "model = bridge.to(model, dtype=..., device=..., sharding=...)",
+    "double": "model = bridge.double(model)",
+    "float": "model = bridge.float(model)",
+    "half": "model = bridge.half(model)",
+    "bfloat16": "model = bridge.bfloat16(model)",
+    "type": "model = bridge.to(model, dtype=...)",
+    "cuda": 'model = bridge.to(model, device=jax.devices("gpu")[0])',
+    "cpu": 'model = bridge.to(model, device=jax.devices("cpu")[0])',
+    "to_empty": "model = purestate.abstract(model)",
+    "zero_grad": "nothing: gradients are return values of jax.grad, none are stored on a model",
+    "share_memory": "nothing: arrays are immutable and may be shared as they are",
+    "compile": "step = jax.jit(step)",
+}
+
+REMEDIES = {
+    name: (
+        f"{name}() changes a module in place, and a finished model is a value that never changes.\n"
+        f"    write: {line}"
+    )
+    for name, line in _RIGHT_LINE.items()
+}
+
+
+def refuse_method(name: str) -> FrozenModelError:
+    """The error for a PyTorch method that mutates, called on a finished model."""
+    return FrozenModelError(REMEDIES[name])
+
+
+def refuse_write(cls: type, name: str, kind: str | None) -> FrozenModelError:
+    """The error for ``model.name = value`` or ``del model.name`` on a finished model."""
+    where = f"{cls.__name__}.{name}"
+    if kind in ("parameter", "buffer"):
+        line = f'model = purestate.replace(model, {{"{name}": value}})'
+    elif kind == "module":
+        line = f'model = bridge.set_submodule(model, "{name}", module)'
+    else:
+        line = (
+            f'model = bridge.register_buffer(model, "{name}", value)   '
+            "(register_parameter, register_module, delete likewise)"
+        )
+    return FrozenModelError(
+        f"cannot assign {where}: a finished model is a value that never changes.\n    write: {line}"
+    )
+
+
+def refuse_running_write(cls: type, path: str, name: str, kind: str | None) -> FrozenModelError:
+    """The error for an assignment in ``forward`` to something that is not a buffer."""
+    where = f"{path}.{name}" if path else name
+    if kind == "parameter":
+        why = "parameters change through gradients, between calls"
+        line = f'model = purestate.replace(model, {{"{where}": value}})   (after the call)'
+    else:
+        why = "only a registered buffer carries a new value out of a call"
+        line = f'self.register_buffer("{name}", initial_value)   (in {cls.__name__}.__init__)'
+    return FrozenModelError(
+        f"cannot assign {cls.__name__}.{name} (at '{where}') in forward: {why}.\n    write: {line}"
+    )
+
+
+def leaked_write(path: str, name: str) -> LeakedWriteError:
+    """The error for a buffer write under another trace than the call's."""
+    where = f"{path}.{name}" if path else name
+    block = path.rsplit(".", 1)[-1] if path else "block"
+    return LeakedWriteError(
+        f"buffer '{where}' was written inside a JAX transform (checkpoint, scan, vmap, grad, jit, "
+        "...) that was entered within forward; the new value cannot leave it on its own.\n"
+        "    Pass the submodule through the transform as a value:\n"
+        f"        def body(block, h):\n"
+        f"            h, block = ps.call(block, h)\n"
+        f"            return h, block\n"
+        f"        h, self.{block} = jax.checkpoint(body)(self.{block}, h)"
+    )
+
+
+def stateful_call(cls: type, names: list[str]) -> StatefulCallError:
+    """The error for ``model(x)`` that changed buffers."""
+    shown = ", ".join(repr(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
+    return StatefulCallError(
+        f"this call of {cls.__name__} gives new values to {len(names)} buffer(s): {shown}. "
+        "model(x) returns the output only, so they would be lost.\n"
+        "    write: y, model = purestate.call(model, x)\n"
+        "    or, without state updates: model = bridge.eval(model)"
+    )
+
+
+def uninitialized(names: list[str]) -> UninitializedError:
+    """The error for reading abstract arrays in a call."""
+    shown = ", ".join(repr(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
+    return UninitializedError(
+        f"the model has {len(names)} array(s) without a value: {shown}.\n"
+        "    write: model = purestate.init(model, rng)\n"
+        "    or:    model, report = bridge.load_state_dict(model, state_dict)"
+    )
+
+
+def missing_rng(cls: type, path: str) -> MissingRngError:
+    """The error for ``next_key`` in a call without ``rng``."""
+    return MissingRngError(
+        f"{cls.__name__} at '{path}' needs a random key and the call was given none.\n"
+        "    write: y, model = purestate.call(model, x, rng=key)\n"
+        "    or, without randomness: model = bridge.eval(model)"
+    )

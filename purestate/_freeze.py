@@ -1,0 +1,262 @@
+"""Between the two forms of a model: open objects that change, and a value that never does.
+
+``close`` turns the module that the outermost constructor made into a value: it numbers the modules
+and boxes in PyTorch's order, freezes the plain attributes, interns the definition and collects the
+arrays. ``open_copy`` is the way back, on a copy: the edited model is closed again into another
+value, and the one it came from is untouched.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze, thaw
+from purestate._base import Base
+from purestate._building import INTERNAL, Open, current_session, members
+from purestate._definition import Definition, Leaf, Node, intern
+from purestate._errors import BuildError
+from purestate._parameter import Box, Buffer, Parameter
+from purestate._traversal import named_modules
+
+
+class Closed:
+    """The life of a module that was built inside another one's constructor, after its end."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: type):
+        self.owner = owner
+
+
+def close(root: Any) -> Any:
+    """Turn an open module, in place, into a value. Its children belong to it from now on.
+
+    Raises:
+        AttributeError: When ``super().__init__()`` was never called.
+        BuildError: For a cycle of modules, or an attribute that cannot be a constant.
+    """
+    definition, leaves = snapshot(root)
+    for _, module in list(named_modules(members, root)):
+        module.__dict__.clear()
+        if module is not root:
+            module.__dict__["_life"] = Closed(type(root))
+    for attribute in definition.shadowing:
+        if not attribute.refers:
+            root.__dict__[attribute.name] = attribute.value
+    object.__setattr__(root, "_leaves", leaves)
+    object.__setattr__(root, "_definition", definition)
+    return root
+
+
+def snapshot(root: Any) -> tuple[Definition, tuple[Any, ...]]:
+    """The definition and leaves of an open module, which stays as it is. Raises as ``close``."""
+    _check_started(root, "")
+    _check_acyclic(root, "", [])
+    tree = [module for _, module in named_modules(members, root)]
+    nodes = {module: number for number, module in enumerate(tree)}
+    boxes = {box: number for number, box in enumerate(boxes_of(root))}
+    parameters = {box for module in tree for _, box in members(module, "parameters")}
+    definition = intern(
+        tuple(_close_node(module, nodes, boxes) for module in tree),
+        tuple(_describe(box, box in parameters) for box in boxes),
+    )
+    return definition, tuple(
+        _array(box, name) for box, name in zip(boxes, definition.names, strict=True)
+    )
+
+
+def boxes_of(root: Base) -> dict[Box, None]:
+    """The distinct boxes below an open module, in leaf order."""
+    boxes: dict[Box, None] = {}
+    for _, module in named_modules(members, root):
+        for kind in ("parameters", "buffers"):
+            boxes.update((box, None) for _, box in members(module, kind) if box is not None)
+    return boxes
+
+
+def _check_started(module: Base, path: str) -> None:
+    if "_parameters" not in module.__dict__:
+        where = f" (at '{path}')" if path else ""
+        raise AttributeError(
+            f"{type(module).__name__}.__init__{where} did not call super().__init__().\n"
+            "    write: super().__init__() as its first line"
+        )
+
+
+def _check_acyclic(module: Base, path: str, above: list[Base]) -> None:
+    for name, child in members(module, "modules"):
+        if child is None:
+            continue
+        child_path = f"{path}.{name}" if path else name
+        _check_started(child, child_path)
+        if child is module or any(child is other for other in above):
+            raise BuildError(
+                f"'{child_path}' is a module that contains it: a model is a tree of values and "
+                "cannot contain itself.\n"
+                "    write: pass what the child needs as an argument of its forward, or hold the "
+                "parent in a plain list, self.parent = [parent], which is a reference"
+            )
+        _check_acyclic(child, child_path, [*above, module])
+
+
+def _close_node(module: Base, nodes: dict[Base, int], boxes: dict[Box, int]) -> Node:
+    own = module.__dict__
+
+    def number(table, item):
+        return None if item is None else table[item]
+
+    unsaved = own["_non_persistent_buffers_set"]
+    return Node(
+        type(module),
+        tuple((name, number(boxes, box)) for name, box in own["_parameters"].items()),
+        tuple(
+            (name, number(boxes, box), name not in unsaved) for name, box in own["_buffers"].items()
+        ),
+        tuple((name, number(nodes, child)) for name, child in own["_modules"].items()),
+        tuple(
+            _close_attribute(module, name, value, nodes, boxes)
+            for name, value in own.items()
+            if name not in INTERNAL
+        ),
+        bool(own["training"]),
+    )
+
+
+def _close_attribute(
+    module: Base, name: str, value: Any, nodes: dict[Base, int], boxes: dict[Box, int]
+) -> Attribute:
+    where = f"{type(module).__name__}.{name}"
+    session = current_session()
+    copies = session.copies if session is not None else {}
+
+    def refer(item: Any) -> Reference | None:
+        if isinstance(item, Base):
+            item = copies[id(item)][1] if id(item) in copies else item
+            return NodeRef(nodes[item]) if item in nodes else None
+        if isinstance(item, Box):
+            return LeafRef(boxes[item]) if item in boxes else None
+        return None
+
+    def settle(item: Any) -> Any:
+        """An unregistered module or box is a constant: close it on its own."""
+        if isinstance(item, Box):
+            return item.data
+        if isinstance(item, Base) and isinstance(item.__dict__.get("_life"), Open):
+            return _close_unregistered(item, where, nodes)
+        if type(item) is list or type(item) is tuple:
+            return type(item)(part if refer(part) else settle(part) for part in item)
+        if type(item) is dict:
+            return {key: part if refer(part) else settle(part) for key, part in item.items()}
+        return item
+
+    value = value if refer(value) else settle(value)
+    return Attribute(name, *freeze(value, refer, where))
+
+
+def _close_unregistered(module: Base, where: str, nodes: dict[Base, int]) -> Base:
+    _check_started(module, "")
+    for path, inner in named_modules(members, module):
+        if inner in nodes:
+            raise BuildError(
+                f"{where} holds an unregistered {type(module).__name__} that contains the "
+                f"registered module '{path}'; it would keep the arrays of today for ever.\n"
+                "    write: register it too (nn.ModuleList for a list of modules)"
+            )
+    return close(module)
+
+
+def _describe(box: Box, is_parameter: bool) -> Leaf:
+    return Leaf(is_parameter and box.requires_grad, box.stored_dtype or _narrowed(box.data))
+
+
+def _narrowed(data: Any) -> str | None:
+    """The dtype of a numpy array when JAX would narrow it (int64, float64 without x64)."""
+    if not isinstance(data, np.ndarray | np.generic):
+        return None
+    return data.dtype.name if jax.dtypes.canonicalize_dtype(data.dtype) != data.dtype else None
+
+
+def _array(box: Box, name: str) -> Any:
+    """The leaf: numpy input becomes a JAX array, without silent loss of integers."""
+    data = box.data
+    if isinstance(data, np.ndarray | np.generic):
+        return narrow(data, name)
+    return data
+
+
+def narrow(data: Any, name: str) -> jax.Array:
+    """A JAX array of a numpy array: a copy; integers that do not fit the narrower dtype raise.
+
+    Raises:
+        OverflowError: For an int64 or uint64 value outside its 32-bit range while x64 is off.
+    """
+    target = jax.dtypes.canonicalize_dtype(data.dtype)
+    if target != data.dtype and np.issubdtype(target, np.integer) and np.size(data):
+        info = np.iinfo(target)
+        if data.min() < info.min or data.max() > info.max:
+            raise OverflowError(
+                f"'{name}' holds {data.dtype.name} values outside of {target.name} "
+                f"([{data.min()}, {data.max()}]), and JAX is in 32-bit mode.\n"
+                '    write: jax.config.update("jax_enable_x64", True)'
+            )
+    return jnp.array(data, dtype=target)
+
+
+def open_copy(model: Base) -> Base:
+    """An open copy of a finished model: fresh objects, the same arrays in fresh boxes."""
+    return open_tables(model._definition, model._leaves)
+
+
+def open_tables(
+    definition: Definition, leaves: tuple[Any, ...], kept: Mapping[int, Box] | None = None
+) -> Any:
+    """The open form of a definition with these leaves (arrays, or any stand-ins for them).
+
+    Args:
+        definition: The structure.
+        leaves: One per leaf of the definition.
+        kept: Boxes to use again, by the ``id`` of the leaf they hold.
+    """
+    kept = kept or {}
+    life = current_session() or Open()
+    kinds = {leaf for node in definition.nodes for _, leaf in node.parameters}
+    boxes = [
+        kept.get(id(value)) or _open_box(leaf in kinds, description, value)
+        for leaf, (description, value) in enumerate(zip(definition.leaves, leaves, strict=True))
+    ]
+    modules = [object.__new__(node.cls) for node in definition.nodes]
+
+    def module_at(index):
+        return None if index is None else modules[index]
+
+    def box_at(index):
+        return None if index is None else boxes[index]
+
+    for module, node in zip(modules, definition.nodes, strict=True):
+        module.__dict__.update(
+            _life=life,
+            training=node.training,
+            _parameters={name: box_at(leaf) for name, leaf in node.parameters},
+            _buffers={name: box_at(leaf) for name, leaf, _ in node.buffers},
+            _non_persistent_buffers_set={name for name, _, keep in node.buffers if not keep},
+            _modules={name: module_at(child) for name, child in node.modules},
+        )
+        for attribute in node.attributes:
+            module.__dict__[attribute.name] = thaw(attribute.value, module_at, box_at)
+    return modules[0]
+
+
+def _open_box(parameter: bool, description: Leaf, value: Any) -> Box:
+    box: Box
+    if parameter:
+        box = object.__new__(Parameter)
+    else:
+        box = object.__new__(Buffer)
+        box.persistent, box.tagged = True, False
+    box.data = value
+    box.requires_grad = description.trainable
+    box.stored_dtype = description.stored_dtype
+    return box
