@@ -102,7 +102,9 @@ class FrozenDict(dict):
         return (FrozenDict, (dict(self),))
 
 
-def freeze(value: Any, refer: Callable[[Any], Reference | None], where: str) -> tuple[Any, Hashable, bool]:
+def freeze(
+    value: Any, refer: Callable[[Any], Reference | None], where: str
+) -> tuple[Any, Hashable, bool]:
     """``(frozen value, key, has references)`` of one attribute.
 
     Args:
@@ -209,7 +211,9 @@ def _check_closure(function: types.FunctionType, refer, where: str) -> None:
             )
 
 
-def resolve(value: Any, node: Callable[[int | None], Any], leaf: Callable[[int | None], Any]) -> Any:
+def resolve(
+    value: Any, node: Callable[[int | None], Any], leaf: Callable[[int | None], Any]
+) -> Any:
     """The attribute as it is read: every reference replaced by what it stands for now."""
     if isinstance(value, NodeRef):
         return node(value.node)

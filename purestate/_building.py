@@ -92,7 +92,9 @@ def typename(value: Any) -> str:
     if isinstance(value, jax.Array):
         return "jax.Array"
     cls = type(value)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
 
 
 def is_array(value: Any) -> bool:
@@ -301,8 +303,6 @@ def train(module: Any, mode: bool) -> None:
     module.__dict__["training"] = mode
     for child in module.children():
         child.train(mode)
-
-
 
 
 def set_submodule(module: Any, target: str, child: Any, strict: bool) -> None:

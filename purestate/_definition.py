@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 
 from purestate._attributes import Attribute, references, renumber
-from purestate._traversal import named_members, named_modules
+from purestate._traversal import named_modules
 
 
 class Leaf(NamedTuple):
@@ -103,7 +103,14 @@ class Node:
         return tuple((name, leaf) for name, leaf, _ in self.buffers)
 
     def __reduce__(self):
-        fields = (self.cls, self.parameters, self.buffers, self.modules, self.attributes, self.training)
+        fields = (
+            self.cls,
+            self.parameters,
+            self.buffers,
+            self.modules,
+            self.attributes,
+            self.training,
+        )
         return (Node, fields)
 
 

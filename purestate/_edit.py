@@ -11,12 +11,17 @@ from purestate._lives import flatten, unflatten
 from purestate._select import Selector, select
 
 
-def edit(model: Any, change: Callable[[Any], Any]) -> Any:
-    """The model after ``change(open copy)``; a definition gives a definition.
+def edit(model: Any, change: Callable[[Any], Any], where: Selector = "") -> Any:
+    """The model after ``change`` to the selected modules; a definition gives a definition.
 
     Args:
         model: A model, or a Definition (whose arrays are then stand-ins nobody may read).
-        change: Mutates the open copy in place, with the methods a constructor would use.
+        change: Given each selected module of an open copy, mutates it in place, with the methods a
+            constructor would use.
+        where: Which modules; the root by default.
+
+    Raises:
+        SelectorError: When ``where`` matches nothing.
     """
     if isinstance(model, Definition):
         leaves: tuple[Any, ...] = tuple(object() for _ in model.leaves)
@@ -27,9 +32,11 @@ def edit(model: Any, change: Callable[[Any], Any]) -> Any:
         raise TypeError(
             f"expected a model (purestate.Module) or a Definition, got {type(model).__name__}"
         )
+    paths = select(definition, where, leaves).values()
     with session(Open()):
         opened = open_tables(definition, leaves)
-        change(opened)
+        for module in [opened.get_submodule(path) for path in paths]:
+            change(module)
         if isinstance(model, Definition):
             return snapshot(opened)[0]
         return close(opened)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purestate._abstract import AbstractArray
 from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze, thaw
 from purestate._base import Base
 from purestate._building import INTERNAL, Open, current_session, members
@@ -173,8 +174,8 @@ def _describe(box: Box, is_parameter: bool) -> Leaf:
 
 
 def _narrowed(data: Any) -> str | None:
-    """The dtype of a numpy array when JAX would narrow it (int64, float64 without x64)."""
-    if not isinstance(data, np.ndarray | np.generic):
+    """The 64-bit dtype of numpy or abstract input that JAX narrows while x64 is off."""
+    if not isinstance(data, np.ndarray | np.generic | AbstractArray):
         return None
     return data.dtype.name if jax.dtypes.canonicalize_dtype(data.dtype) != data.dtype else None
 
@@ -184,6 +185,8 @@ def _array(box: Box, name: str) -> Any:
     data = box.data
     if isinstance(data, np.ndarray | np.generic):
         return narrow(data, name)
+    if isinstance(data, AbstractArray):
+        return data.update(dtype=jax.dtypes.canonicalize_dtype(data.dtype))
     return data
 
 

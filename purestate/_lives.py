@@ -4,7 +4,6 @@ Each function looks at ``module._life`` once. A value reads its two slots, a run
 call, an open module reads torch's registries in its ``__dict__``.
 """
 
-import copy as copying
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
@@ -276,4 +275,3 @@ def reduce(module: Any) -> Any:
     """Pickling: the definition re-enters the intern table, the arrays go as arrays."""
     leaves, definition = flatten(module)
     return unflatten, (definition, tuple(leaves))
-

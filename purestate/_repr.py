@@ -13,9 +13,7 @@ def module_repr(module: Any) -> str:
     """``Name(extra)`` on one line without children, else one item a line."""
     extra = module.extra_repr()
     extra_lines = extra.split("\n") if extra else []
-    children = [
-        f"({name}): {indent(repr(child), 2)}" for name, child in module._modules.items()
-    ]
+    children = [f"({name}): {indent(repr(child), 2)}" for name, child in module._modules.items()]
     head = type(module).__name__ + "("
     if len(extra_lines) == 1 and not children:
         return head + extra_lines[0] + ")"

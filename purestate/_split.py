@@ -18,8 +18,10 @@ def split(model: Any) -> tuple[Definition, NamedArrays, NamedArrays]:
         tied parameter appears once, under its first name.
     """
     leaves, definition = flatten(model)
-    return definition, _take(definition, definition.trainable, leaves), _take(
-        definition, definition.held, leaves
+    return (
+        definition,
+        _take(definition, definition.trainable, leaves),
+        _take(definition, definition.held, leaves),
     )
 
 

@@ -19,7 +19,11 @@ Members = Callable[[Any, str], Iterable[tuple[str, Any]]]
 
 
 def named_modules(
-    members: Members, root: Any, prefix: str = "", remove_duplicate: bool = True, memo: set | None = None
+    members: Members,
+    root: Any,
+    prefix: str = "",
+    remove_duplicate: bool = True,
+    memo: set | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """``(path, node)`` for the root and everything below it."""
     memo = set() if memo is None else memo

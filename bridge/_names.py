@@ -1,0 +1,130 @@
+"""Names of a checkpoint brought to the names of a model, with an account of what was left over.
+
+Nothing is renamed by guess. A rule that matched nothing and a name that no rule touched are both in
+the report, and with a model given, so are the names that still do not meet.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from bridge._statedict import StateDict
+from purestate._lives import flatten
+
+
+Rules = Mapping[str, str] | Iterable[tuple["str | re.Pattern[str]", str]] | Callable[[str], str]
+
+
+class RenameReport(NamedTuple):
+    """What a renaming did.
+
+    Attributes:
+        renamed: ``{old name: new name}`` of what changed.
+        untouched: The names no rule matched.
+        unused_rules: The rules that matched no name.
+        missing: With a model: its names that the result lacks.
+        unexpected: With a model: names of the result that it lacks.
+    """
+
+    renamed: dict[str, str]
+    untouched: list[str]
+    unused_rules: list[str]
+    missing: list[str]
+    unexpected: list[str]
+
+
+def rename(
+    sd: Mapping[str, Any], rules: Rules, *, model: Any = None
+) -> tuple[StateDict, RenameReport]:
+    """A ``state_dict`` under other names, in the same order.
+
+    Args:
+        sd: The names to change; stays as it is.
+        rules: ``{old: new}`` or pairs, tried in order, the first that matches applies. ``old`` is a
+            whole name, a module's path (everything below it moves), a prefix that ends in a dot, or
+            a compiled regular expression (``re.sub`` on the name). Or a function of the name.
+        model: Report what still does not meet this model's names.
+
+    Returns:
+        ``(StateDict, RenameReport)``. Versions in the metadata move with their modules.
+
+    Raises:
+        ValueError: When two names become one.
+    """
+    apply, used, count = _compiled(rules)
+    renamed = {name: apply(name) for name in sd}
+    by_new: dict[str, str] = {}
+    for old, new in renamed.items():
+        if new in by_new:
+            raise ValueError(f"'{by_new[new]}' and '{old}' would both become '{new}'")
+        by_new[new] = old
+    result = StateDict((new, sd[old]) for old, new in renamed.items())
+    unused = [label for index, label in enumerate(count) if index not in used]
+    metadata = getattr(sd, "metadata", {})
+    result.metadata = {_path(apply, path): entry for path, entry in metadata.items()}
+    expected = [] if model is None else _persistent_names(model)
+    report = RenameReport(
+        {old: new for old, new in renamed.items() if old != new},
+        [old for old, new in renamed.items() if old == new],
+        unused,
+        [name for name in expected if name not in result],
+        [] if model is None else [name for name in result if name not in set(expected)],
+    )
+    return result, report
+
+
+def strip_prefix(
+    sd: Mapping[str, Any], prefix: str, *, model: Any = None
+) -> tuple[StateDict, RenameReport]:
+    """A ``state_dict`` without a prefix, in the same order.
+
+    The pure form of ``torch.nn.modules.utils.consume_prefix_in_state_dict_if_present``.
+
+    Args:
+        sd: The names to change; stays as it is.
+        prefix: With its dot, as ``"module."``; names without it stay.
+        model: Report what still does not meet this model's names.
+    """
+    return rename(sd, [(re.compile("^" + re.escape(prefix)), "")], model=model)
+
+
+def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
+    if callable(rules):
+        return rules, set(), []
+    pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
+    used: set[int] = set()
+
+    def apply(name: str) -> str:
+        for index, (old, new) in enumerate(pairs):
+            replaced = _replace(name, old, new)
+            if replaced is not None:
+                used.add(index)
+                return replaced
+        return name
+
+    labels = [old.pattern if isinstance(old, re.Pattern) else old for old, _ in pairs]
+    return apply, used, labels
+
+
+def _replace(name: str, old: "str | re.Pattern[str]", new: str) -> str | None:
+    if isinstance(old, re.Pattern):
+        replaced, hits = old.subn(new, name)
+        return replaced if hits else None
+    if name == old:
+        return new
+    if old.endswith(".") and name.startswith(old):
+        return new + name[len(old) :]
+    if name.startswith(f"{old}."):
+        return new + name[len(old) :]
+    return None
+
+
+def _path(apply: Callable[[str], str], path: str) -> str:
+    """The module path after renaming, by what happens to a name right below it."""
+    moved = apply(f"{path}.x" if path else "x")
+    return moved.rpartition(".")[0]
+
+
+def _persistent_names(model: Any) -> list[str]:
+    _, definition = flatten(model)
+    return [entry.name for entry in definition.entries if entry.persistent]

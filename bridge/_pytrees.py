@@ -1,0 +1,32 @@
+"""Tells JAX about StateDict, which itself is written without JAX so that files open without it."""
+
+from typing import Any
+
+import jax
+
+from bridge._statedict import StateDict
+
+
+def _aux(
+    sd: StateDict,
+) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]]:
+    versions = tuple((path, tuple(entry.items())) for path, entry in sd.metadata.items())
+    return tuple(sd), versions
+
+
+def _flatten(sd: StateDict) -> tuple[tuple[Any, ...], Any]:
+    return tuple(sd.values()), _aux(sd)
+
+
+def _flatten_with_keys(sd: StateDict) -> tuple[tuple[Any, ...], Any]:
+    return tuple((jax.tree_util.DictKey(name), value) for name, value in sd.items()), _aux(sd)
+
+
+def _unflatten(aux: Any, values: Any) -> StateDict:
+    names, versions = aux
+    sd = StateDict(zip(names, values, strict=True))
+    sd.metadata = {path: dict(entry) for path, entry in versions}
+    return sd
+
+
+jax.tree_util.register_pytree_with_keys(StateDict, _flatten_with_keys, _unflatten, _flatten)

@@ -1,0 +1,283 @@
+"""state_dict and load_state_dict: PyTorch's names, order, versions and report, as pure functions.
+
+``load_state_dict`` follows torch node by node (each module loads its own entries, then its
+children) and collects every problem before it decides; the model it was given stays as it was, so
+a load is all or nothing. A tied parameter is one array under several names: as in torch's copying
+load, the last name in order wins. ``assign=True`` keeps the checkpoint's dtypes, and ties with them
+(torch breaks them and writes into the caller's metadata; neither happens here).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bridge._statedict import StateDict
+from purestate._abstract import AbstractArray
+from purestate._definition import Definition, Leaf, Node, intern
+from purestate._freeze import narrow
+from purestate._lives import flatten, unflatten
+from purestate._select import Selector, select
+
+
+class IncompatibleKeys(NamedTuple):
+    """What a load left over: names of the model without a value, names of the file without a place."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return (
+            f"IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
+        )
+
+    __str__ = __repr__
+
+
+def state_dict(model: Any, *, prefix: str = "", where: Selector | None = None) -> StateDict:
+    """Every parameter and persistent buffer by dotted name (``torch.nn.Module.state_dict``).
+
+    Args:
+        model: A model.
+        prefix: Put before every name, as it is.
+        where: Only what is in these modules and below them; names stay full names.
+
+    Returns:
+        The arrays under torch's names in torch's order, every name of a tie. ``metadata`` has each
+        module's version. An array that JAX narrowed (an int64 counter) is a numpy array of its
+        wide dtype again.
+
+    Raises:
+        SelectorError: When ``where`` matches nothing.
+    """
+    leaves, definition = flatten(model)
+    inside = _below(definition, where, leaves)
+    sd = StateDict(
+        (prefix + entry.name, _widen(leaves[entry.leaf], definition.leaves[entry.leaf]))
+        for entry in definition.entries
+        if entry.persistent and inside(entry.name.rpartition(".")[0])
+    )
+    sd.metadata = {
+        # Torch cuts the last character of the module's prefix, dot or not.
+        (prefix + path if path else prefix[:-1]): {"version": definition.nodes[node].cls._version}
+        for path, node in definition.paths
+        if inside(path)
+    }
+    return sd
+
+
+def _below(definition: Definition, where: Selector | None, leaves: Any) -> Callable[[str], bool]:
+    if where is None:
+        return lambda path: True
+    chosen = select(definition, where, leaves)
+    roots = [path for path, node in definition.paths if node in chosen]
+    return lambda path: any(
+        not root or path == root or path.startswith(f"{root}.") for root in roots
+    )
+
+
+def _widen(array: Any, leaf: Leaf) -> Any:
+    if leaf.stored_dtype is None or isinstance(array, jax.core.Tracer):
+        return array
+    if isinstance(array, AbstractArray):
+        return array.update(dtype=np.dtype(leaf.stored_dtype))
+    return np.asarray(array).astype(leaf.stored_dtype)
+
+
+def load_state_dict(
+    model: Any,
+    sd: Mapping[str, Any],
+    *,
+    strict: bool = True,
+    assign: bool = False,
+    on_mismatch: str = "raise",
+) -> tuple[Any, IncompatibleKeys]:
+    """The model with the values of a ``state_dict`` (``torch.nn.Module.load_state_dict``).
+
+    Args:
+        model: A model; arrays without a value yet are filled as well.
+        sd: ``{name: array}``, numpy or JAX arrays. A :class:`StateDict` also has versions.
+        strict: Whether a missing or unexpected name is an error.
+        assign: Keep the dtype of each value instead of casting to the model's.
+        on_mismatch: ``"raise"`` for another shape, as torch does even when not strict; ``"skip"``
+            leaves that array as it is and reports its name as missing.
+
+    Returns:
+        ``(model, IncompatibleKeys(missing_keys, unexpected_keys))``.
+
+    Raises:
+        TypeError: When ``sd`` is not a mapping of names.
+        RuntimeError: With torch's text, naming every problem.
+    """
+    if not isinstance(sd, Mapping):
+        raise TypeError(f"Expected state_dict to be dict-like, got {type(sd)}.")
+    for name in sd:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"a state_dict maps names to arrays, got the key {name!r}; an optimizer's or a "
+                "whole training checkpoint holds the model's under a key of its own"
+            )
+    if on_mismatch not in ("raise", "skip"):
+        raise ValueError(f'on_mismatch is "raise" or "skip", got {on_mismatch!r}')
+    leaves, definition = flatten(model)
+    load = _Load(
+        definition, list(leaves), dict(sd), getattr(sd, "metadata", {}), assign, on_mismatch
+    )
+    load.module(0, model, "", list(sd))
+    report = IncompatibleKeys(load.missing, load.unexpected)
+    problems = list(load.errors)
+    if strict:
+        for label, names in (("Unexpected", load.unexpected), ("Missing", load.missing)):
+            if names:
+                listed = ", ".join(f'"{name}"' for name in names)
+                problems.insert(0, f"{label} key(s) in state_dict: {listed}. ")
+    if problems:
+        raise RuntimeError(
+            "Error(s) in loading state_dict for {}:\n\t{}".format(
+                definition.cls.__name__, "\n\t".join(problems)
+            )
+        )
+    described = tuple(
+        leaf._replace(stored_dtype=load.stored.get(i, leaf.stored_dtype))
+        for i, leaf in enumerate(definition.leaves)
+    )
+    return unflatten(intern(definition.nodes, described), tuple(load.leaves)), report
+
+
+class _Load:
+    """One load in progress: the new leaves so far, and everything that went wrong."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        leaves: list[Any],
+        values: dict[str, Any],
+        metadata: Mapping[str, Any],
+        assign: bool,
+        on_mismatch: str,
+    ):
+        self.definition = definition
+        self.leaves = leaves
+        self.values = values
+        self.metadata = metadata
+        self.assign = assign
+        self.skip = on_mismatch == "skip"
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self.errors: list[str] = []
+        self.stored: dict[int, str | None] = {}
+
+    def module(self, index: int, module: Any, path: str, keys: list[str]) -> None:
+        """Load one module's own entries, then its children's, in torch's order."""
+        node: Node = self.definition.nodes[index]
+        prefix = f"{path}." if path else ""
+        version = self.metadata.get(path, {}).get("version")
+        own = {
+            key[len(prefix) :]: self.values[key] for key in keys if "." not in key[len(prefix) :]
+        }
+        state = module.upgrade_state_dict(dict(own), version)
+        expected = [(name, leaf) for name, leaf in node.parameters if leaf is not None]
+        expected += [(name, leaf) for name, leaf, keep in node.buffers if keep and leaf is not None]
+        for name, leaf in expected:
+            if name in state:
+                self.array(prefix + name, leaf, state[name])
+            else:
+                self.missing.append(prefix + name)
+        self._report_unexpected(node, prefix, keys, own, state, {name for name, _ in expected})
+        for name, child in node.modules:
+            if child is None:
+                continue
+            below = [key for key in keys if key.startswith(f"{prefix}{name}.")]
+            self.module(child, getattr(module, name), prefix + name, below)
+
+    def _report_unexpected(
+        self,
+        node: Node,
+        prefix: str,
+        keys: list[str],
+        own: dict[str, Any],
+        state: dict[str, Any],
+        expected: set[str],
+    ) -> None:
+        children = {name for name, _ in node.modules}
+        for key in keys:
+            first, dot, _ = key[len(prefix) :].partition(".")
+            # An entry that the upgrade took away was understood.
+            known = first in children if dot else first in expected or first not in state
+            if not known:
+                self.unexpected.append(key)
+        self.unexpected += [prefix + n for n in state if n not in own and n not in expected]
+
+    def array(self, key: str, leaf: int, value: Any) -> None:
+        """Check one value and put it in its leaf."""
+        if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
+            self.errors.append(
+                f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '
+                f"object from checkpoint but received {type(value)}"
+            )
+            return
+        current = self.leaves[leaf]
+        if len(current.shape) == 0 and len(value.shape) == 1 and value.shape[0] > 0:
+            value = value[0]  # A scalar as files before torch 0.4 have it.
+        if tuple(value.shape) != tuple(current.shape):
+            if self.skip:
+                self.missing.append(key)
+                return
+            self.errors.append(
+                f"size mismatch for {key}: copying a param with shape {_size(value)} from "
+                f"checkpoint, the shape in current model is {_size(current)}."
+            )
+            return
+        try:
+            self.leaves[leaf] = self._convert(leaf, current, value, key)
+        except (OverflowError, TypeError) as error:
+            self.errors.append(
+                f'While copying the parameter named "{key}", whose dimensions in the model are '
+                f"{_size(current)} and whose dimensions in the checkpoint are {_size(value)}, an "
+                f"exception occurred : {error.args}."
+            )
+
+    def _convert(self, leaf: int, current: Any, value: Any, key: str) -> Any:
+        wide = np.dtype(value.dtype)
+        narrowed = jax.dtypes.canonicalize_dtype(wide)
+        dtype = narrowed if self.assign else current.dtype
+        if self.assign:
+            self.stored[leaf] = wide.name if narrowed != wide else None
+        elif narrowed != wide and dtype == narrowed and np.issubdtype(wide, np.integer):
+            # What is int32 here only because JAX narrows goes back to a file as int64.
+            self.stored[leaf] = wide.name
+        if isinstance(value, jax.ShapeDtypeStruct):
+            if not isinstance(current, AbstractArray):
+                raise TypeError("Cannot copy out of meta tensor; no data!")
+            return current.update(dtype=dtype)
+        if isinstance(value, jax.Array):
+            array = value if value.dtype == dtype else value.astype(dtype)
+        else:
+            array = _fitted(value, np.dtype(dtype), key)
+        place = (
+            current.sharding
+            if getattr(current, "committed", isinstance(current, AbstractArray))
+            else None
+        )
+        return array if place is None else jax.device_put(array, place)
+
+
+def _fitted(value: Any, dtype: np.dtype, key: str) -> jax.Array:
+    """A JAX copy of a numpy array in this dtype; integers must fit."""
+    if np.issubdtype(dtype, np.integer) and np.issubdtype(value.dtype, np.integer) and value.size:
+        info = np.iinfo(dtype)
+        if value.min() < info.min or value.max() > info.max:
+            if jax.dtypes.canonicalize_dtype(value.dtype) == dtype:
+                return narrow(value, key)  # Raises, and says how to switch to 64 bits.
+            raise OverflowError(f"values outside of {dtype.name}: [{value.min()}, {value.max()}]")
+    return jnp.array(value.astype(dtype, copy=False))
+
+
+def _size(value: Any) -> str:
+    """A shape as torch prints it."""
+    return f"torch.Size({list(value.shape)})"

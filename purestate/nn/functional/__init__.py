@@ -1,0 +1,62 @@
+"""The maths of the layers: torch.nn.functional's names, argument order, defaults and layouts.
+
+Plain functions of arrays, each jitted with its options static, so that calling them one by one
+costs about what torch's eager calls cost. Two rules differ from torch because nothing here writes:
+a function that updates statistics returns them, and a function that draws takes a key.
+"""
+
+from purestate.nn.functional._adaptive_pool import (
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_avg_pool2d as adaptive_avg_pool2d,
+    adaptive_avg_pool3d as adaptive_avg_pool3d,
+)
+from purestate.nn.functional._avg_pool import (
+    avg_pool1d as avg_pool1d,
+    avg_pool2d as avg_pool2d,
+    avg_pool3d as avg_pool3d,
+)
+from purestate.nn.functional._conv import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d
+from purestate.nn.functional._embedding import (
+    embedding as embedding,
+    embedding_renorm as embedding_renorm,
+)
+from purestate.nn.functional._linear import linear as linear
+from purestate.nn.functional._max_pool import (
+    max_pool1d as max_pool1d,
+    max_pool2d as max_pool2d,
+    max_pool3d as max_pool3d,
+)
+from purestate.nn.functional._norm import (
+    batch_norm as batch_norm,
+    group_norm as group_norm,
+    instance_norm as instance_norm,
+    layer_norm as layer_norm,
+)
+from purestate.nn.functional._pad import pad as pad
+
+
+__all__ = [
+    # linear maps and lookups
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "embedding",
+    "embedding_renorm",
+    "linear",
+    # pooling and padding
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "pad",
+    # normalisation
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+]  # fmt: skip

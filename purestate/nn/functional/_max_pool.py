@@ -1,0 +1,233 @@
+"""Maximum pooling: the first largest entry of every window.
+
+The taps of a window are compared one after the other and a tap replaces the best so far only if it
+is larger, or NaN. That is torch's own loop: of equal entries the first wins, and with it gets the
+whole gradient; a NaN always wins. Positions are carried along the same way when they are asked for.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purestate.nn.functional._options import IntOrInts, ints, listed
+from purestate.nn.functional._windows import Axis, output_size, padded, taps, windows
+
+
+Pooled = jax.Array | tuple[jax.Array, jax.Array]
+
+
+def max_pool1d(
+    input: jax.Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Pooled:
+    """The largest entry of every window along one axis.
+
+    The counterpart of ``torch.nn.functional.max_pool1d``. Options and results as in ``max_pool2d``.
+
+    Args:
+        input: ``(N, C, L)``, or ``(C, L)`` without a batch.
+        kernel_size: Size of the window.
+        stride: Step of the window; its own size by default.
+        padding: Entries of minus infinity at both ends, at most half the window.
+        dilation: Distance between the entries of a window.
+        ceil_mode: Count the last window that starts inside although it ends outside.
+        return_indices: Return positions too.
+
+    Returns:
+        ``(N, C, L_out)`` (no ``N`` without a batch), or the pair of it and the positions in ``L``.
+    """
+    return _call(
+        1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
+    )
+
+
+def max_pool2d(
+    input: jax.Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Pooled:
+    """The largest entry of every window over two axes.
+
+    The counterpart of ``torch.nn.functional.max_pool2d``.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(C, H, W)`` without a batch; floating-point or integer.
+        kernel_size: Size of the window, one int or one per axis.
+        stride: Step of the window; its own size by default.
+        padding: Entries of minus infinity at both ends, at most half the window.
+        dilation: Distance between the entries of a window.
+        ceil_mode: Count the last window that starts inside although it ends outside.
+        return_indices: Return positions too.
+
+    Returns:
+        ``(N, C, H_out, W_out)`` (no ``N`` without a batch) in the input's dtype, or the pair of it
+        and the positions: ``row * W + column`` in the default integer dtype.
+
+    Raises:
+        RuntimeError: The window does not fit, or an option is out of its range.
+    """
+    return _call(
+        2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
+    )
+
+
+def max_pool3d(
+    input: jax.Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Pooled:
+    """The largest entry of every window over three axes.
+
+    The counterpart of ``torch.nn.functional.max_pool3d``. Options and results as in ``max_pool2d``.
+
+    Args:
+        input: ``(N, C, D, H, W)``, or ``(C, D, H, W)`` without a batch.
+        kernel_size: Size of the window, one int or one per axis.
+        stride: Step of the window; its own size by default.
+        padding: Entries of minus infinity at both ends, at most half the window.
+        dilation: Distance between the entries of a window.
+        ceil_mode: Count the last window that starts inside although it ends outside.
+        return_indices: Return positions too.
+
+    Returns:
+        ``(N, C, D_out, H_out, W_out)`` (no ``N`` without a batch), or the pair of it and the
+        positions: ``(plane * H + row) * W + column``.
+    """
+    return _call(
+        3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
+    )
+
+
+def _call(n, input, kernel_size, stride, padding, dilation, ceil_mode, *, return_indices) -> Pooled:
+    return _max_pool(
+        input,
+        n=n,
+        kernel=ints(kernel_size),
+        stride=() if stride is None else ints(stride),
+        padding=ints(padding),
+        dilation=ints(dilation),
+        ceil_mode=bool(ceil_mode),
+        return_indices=bool(return_indices),
+    )
+
+
+@functools.partial(
+    jax.jit,
+    static_argnames=(
+        "n",
+        "kernel",
+        "stride",
+        "padding",
+        "dilation",
+        "ceil_mode",
+        "return_indices",
+    ),
+)
+def _max_pool(
+    input: jax.Array,
+    *,
+    n: int,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Pooled:
+    if n == 1 and not return_indices:
+        _check_plain(input, kernel, stride, padding, dilation, ceil_mode)
+    axes = windows(f"max_pool{n}d", input.shape, kernel, stride, padding, dilation, ceil_mode, n)
+    best = padded(input, axes, _lowest(input.dtype))
+    positions = _positions(axes) if return_indices else None
+    for place in reversed(range(input.ndim - n, input.ndim)):
+        axis = axes[place - input.ndim]
+        best, positions = _along(best, positions, place, axis)
+    return best if positions is None else (best, positions)
+
+
+def _along(
+    x: jax.Array, positions: jax.Array | None, place: int, axis: Axis
+) -> tuple[jax.Array, jax.Array | None]:
+    """The best entry of every window along one axis, and where it came from."""
+    if positions is None:
+        best, *others = taps(x, place, axis)
+        for tap in others:
+            best = jnp.where((tap > best) | (tap != tap), tap, best)
+        return best, None
+    # Padding has position -1 and loses against any entry of the input, even minus infinity.
+    whole = positions.reshape((1,) * (x.ndim - positions.ndim) + positions.shape)
+    best, *others = taps(x, place, axis)
+    where, *other_positions = taps(whole, place, axis)
+    for tap, position in zip(others, other_positions, strict=True):
+        better = (tap > best) | (tap != tap) | ((where < 0) & (position >= 0))
+        best, where = jnp.where(better, tap, best), jnp.where(better, position, where)
+    return best, where
+
+
+def _positions(axes: tuple[Axis, ...]) -> jax.Array:
+    """The flat position of every entry of the padded axes; -1 in the padding."""
+    sizes = [axis.size for axis in axes]
+    numbers = jnp.arange(np.prod(sizes, dtype=int)).reshape(sizes)
+    return padded(numbers, axes, jnp.asarray(-1, numbers.dtype))
+
+
+def _lowest(dtype: jnp.dtype) -> jax.Array:
+    lowest = -jnp.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min
+    return jnp.asarray(lowest, dtype)
+
+
+def _check_plain(
+    input: jax.Array,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+) -> None:
+    """Torch pools one axis without positions in a function of its own, with its own texts."""
+    if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
+        raise RuntimeError(
+            "max_pool1d: Expected 2D or 3D (batch mode) tensor with optional 0 dim batch size for "
+            f"input, but got:{listed(input.shape)}"
+        )
+    for option, value, kinds in (
+        ("kernel_size", kernel, "an int, list of ints or tuple of ints"),
+        ("stride", stride or kernel, "None, an int, list of ints, or tuple of ints"),
+        ("padding", padding, "an int, list of ints, or tuple of ints"),
+        ("dilation", dilation, "an int, list of ints or tuple of ints"),
+    ):
+        if len(value) != 1:
+            raise RuntimeError(
+                f"max_pool1d() {option} must be {kinds} of size 1 but got size {len(value)}"
+            )
+    (size,), (step,), (pad,), (gap,) = kernel, stride or kernel, padding, dilation
+    for option, value in (("kernel_size", size), ("stride", step)):
+        if value <= 0:
+            raise RuntimeError(f"max_pool1d() {option} must be greater than zero, but got {value}")
+    if pad < 0:
+        raise RuntimeError(f"max_pool1d() padding must be non-negative, but got {pad}")
+    if gap <= 0:
+        raise RuntimeError(f"max_pool1d() dilation must be greater than zero, but got {gap}")
+    if pad > ((size - 1) * gap + 1) / 2:
+        raise RuntimeError(
+            "max_pool1d() padding should be at most half of kernel size, "
+            f"but got padding={pad} and kernel_size={size}"
+        )
+    count = output_size(input.shape[-1], size, step, pad, gap, ceil_mode)
+    if count <= 0:
+        raise RuntimeError(f"max_pool1d() Invalid computed output size: {count}")

@@ -1,0 +1,375 @@
+"""Normalisation by mean and variance.
+
+The four functions differ only in which entries share a mean; the arithmetic is one: the variance in
+two passes (mean first, then the mean of the squared distances), the biased one for normalising,
+``1 / sqrt(variance + eps)``, and half types computed in float32.
+
+``batch_norm`` and ``instance_norm`` also keep running statistics. A function here cannot write
+them, so both always return ``(output, running_mean, running_var)``: the new statistics where torch
+would have written some, the given ones otherwise, None for None. No gradient flows through them.
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from purestate.nn.functional._dtypes import is_half, scalar_type, widen
+from purestate.nn.functional._options import listed
+
+
+Statistics = tuple[jax.Array, jax.Array | None, jax.Array | None]
+
+
+@functools.partial(jax.jit, static_argnames=("training", "eps"))
+def batch_norm(
+    input: jax.Array,
+    running_mean: jax.Array | None,
+    running_var: jax.Array | None,
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    training: bool = False,
+    momentum: float | jax.Array = 0.1,
+    eps: float = 1e-5,
+) -> Statistics:
+    """Normalise each channel over the batch and the spatial axes.
+
+    The counterpart of ``torch.nn.functional.batch_norm``, which writes into its statistics; this
+    one returns them.
+
+    Args:
+        input: ``(N, C, *)``; floating-point.
+        running_mean: ``(C,)`` or ``None``: the mean to use unless ``training``.
+        running_var: ``(C,)`` or ``None``, likewise.
+        weight: ``(C,)`` or ``None``: multiplies the normalised input.
+        bias: ``(C,)`` or ``None``: is added to it.
+        training: Use the batch's own statistics and move the running ones towards them.
+        momentum: How far: ``(1 - momentum) * running + momentum * batch``. May be a traced scalar.
+        eps: Added to the variance.
+
+    Returns:
+        The output in the input's shape and dtype, and the two running statistics. The running
+        variance is moved towards the unbiased variance of the batch.
+
+    Raises:
+        ValueError: Training with one value per channel, only one of the two statistics given, or
+            a negative eps.
+        RuntimeError: Sizes or dtypes that do not fit, or evaluation without statistics.
+    """
+    _check_channels(input.shape, running_mean, running_var, weight, bias, training, eps)
+    _check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
+    axes = (0, *range(2, input.ndim))
+    per_channel = (1, -1) + (1,) * (input.ndim - 2)
+    if not training:
+        assert running_mean is not None
+        assert running_var is not None
+        mean, var = (
+            widen(running_mean).reshape(per_channel),
+            widen(running_var).reshape(per_channel),
+        )
+    else:
+        mean, var = _moments(input, axes)
+        count = math.prod(input.shape[axis] for axis in axes)
+        if running_mean is not None and running_var is not None and input.size:
+            unbiased = var * (count / (count - 1))
+            running_mean = _moved(running_mean, mean.reshape(-1), momentum)
+            running_var = _moved(running_var, unbiased.reshape(-1), momentum)
+    output = _normalised(input, mean, var, eps)
+    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
+
+
+@functools.partial(jax.jit, static_argnames=("use_input_stats", "eps"))
+def instance_norm(
+    input: jax.Array,
+    running_mean: jax.Array | None = None,
+    running_var: jax.Array | None = None,
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    use_input_stats: bool = True,
+    momentum: float | jax.Array = 0.1,
+    eps: float = 1e-5,
+) -> Statistics:
+    """Normalise each channel of each example over the spatial axes.
+
+    The counterpart of ``torch.nn.functional.instance_norm``, which writes into its statistics; this
+    one returns them.
+
+    Args:
+        input: ``(N, C, *)``; floating-point.
+        running_mean: ``(C,)`` or ``None``: the mean to use unless ``use_input_stats``.
+        running_var: ``(C,)`` or ``None``, likewise.
+        weight: ``(C,)`` or ``None``: multiplies the normalised input.
+        bias: ``(C,)`` or ``None``: is added to it.
+        use_input_stats: Use the input's own statistics, and move the running ones (if given)
+            towards their mean over the batch.
+        momentum: How far: ``(1 - momentum) * running + momentum * new``. May be a traced scalar.
+        eps: Added to the variance.
+
+    Returns:
+        The output in the input's shape and dtype, and the two running statistics.
+
+    Raises:
+        ValueError: Input statistics of a single spatial element, or only one statistic given.
+        RuntimeError: Sizes or dtypes that do not fit, or no statistics to use.
+    """
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
+        raise ValueError(
+            "Expected more than 1 spatial element when training, "
+            f"got input size torch.Size({listed(input.shape)})"
+        )
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError(
+            "Expected running_mean and running_var to be defined when use_input_stats is false"
+        )
+    _check_channels(
+        input.shape, running_mean, running_var, weight, bias, use_input_stats, eps, merged=True
+    )
+    _check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
+    axes = tuple(range(2, input.ndim))
+    per_channel = (1, -1) + (1,) * (input.ndim - 2)
+    if not use_input_stats:
+        assert running_mean is not None
+        assert running_var is not None
+        mean, var = (
+            widen(running_mean).reshape(per_channel),
+            widen(running_var).reshape(per_channel),
+        )
+    else:
+        mean, var = _moments(input, axes)  # (N, C, 1, ...)
+        count = math.prod(input.shape[2:])
+        if running_mean is not None and running_var is not None and input.size:
+            unbiased = var * (count / (count - 1))
+            running_mean = _moved(running_mean, mean.mean(0).reshape(-1), momentum)
+            running_var = _moved(running_var, unbiased.mean(0).reshape(-1), momentum)
+    output = _normalised(input, mean, var, eps)
+    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
+
+
+def layer_norm(
+    input: jax.Array,
+    normalized_shape: Sequence[int],
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    eps: float = 1e-5,
+) -> jax.Array:
+    """Normalise over the last axes.
+
+    The counterpart of ``torch.nn.functional.layer_norm``.
+
+    Args:
+        input: ``(*, *normalized_shape)``; floating-point.
+        normalized_shape: The sizes of the axes that share a mean.
+        weight: ``normalized_shape`` or ``None``: multiplies the normalised input.
+        bias: ``normalized_shape`` or ``None``: is added to it.
+        eps: Added to the variance.
+
+    Returns:
+        The input's shape and dtype.
+
+    Raises:
+        RuntimeError: Sizes or dtypes that do not fit.
+        TypeError: ``normalized_shape`` is not a sequence.
+        NotImplementedError: The input is of integers.
+    """
+    if not isinstance(normalized_shape, Sequence):
+        raise TypeError(
+            "layer_norm(): argument 'normalized_shape' (position 2) must be tuple of ints, "
+            f"not {type(normalized_shape).__name__}"
+        )
+    shape = tuple(map(operator.index, normalized_shape))
+    return _layer_norm(input, weight, bias, shape=shape, eps=eps)
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "eps"))
+def _layer_norm(
+    input: jax.Array,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    *,
+    shape: tuple[int, ...],
+    eps: float,
+) -> jax.Array:
+    _check_layer(input, weight, bias, shape)
+    _check_dtypes("LayerNormKernelImpl", input, weight, bias)
+    axes = tuple(range(input.ndim - len(shape), input.ndim))
+    mean, var = _moments(input, axes)
+    return _affine(_normalised(input, mean, var, eps), weight, bias, shape, input.dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("num_groups", "eps"))
+def group_norm(
+    input: jax.Array,
+    num_groups: int,
+    weight: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    eps: float = 1e-5,
+) -> jax.Array:
+    """Normalise groups of channels of each example over the spatial axes.
+
+    The counterpart of ``torch.nn.functional.group_norm``.
+
+    Args:
+        input: ``(N, C, *)``; floating-point.
+        num_groups: The number of groups, a divisor of ``C``.
+        weight: ``(C,)`` or ``None``: multiplies the normalised input.
+        bias: ``(C,)`` or ``None``: is added to it.
+        eps: Added to the variance.
+
+    Returns:
+        The input's shape and dtype.
+
+    Raises:
+        ValueError: A batch of one with one value per group.
+        RuntimeError: Sizes or dtypes that do not fit.
+        NotImplementedError: The input is of integers.
+    """
+    _check_groups(input, num_groups, weight, bias)
+    _check_dtypes("GroupNormKernelImpl", input, weight, bias)
+    batch, channels = input.shape[:2]
+    # (N, groups, channels of the group, *)
+    grouped = input.reshape(batch, num_groups, channels // num_groups, *input.shape[2:])
+    mean, var = _moments(grouped, tuple(range(2, grouped.ndim)))
+    output = _normalised(grouped, mean, var, eps).reshape(input.shape)
+    per_channel = (1, -1) + (1,) * (input.ndim - 2)
+    return _affine(output, weight, bias, per_channel, input.dtype)
+
+
+def _moments(input: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Mean and biased variance in two passes, with the reduced axes kept."""
+    input = widen(input)
+    mean = input.mean(axes, keepdims=True)
+    return mean, jnp.square(input - mean).mean(axes, keepdims=True)
+
+
+def _normalised(input: jax.Array, mean: jax.Array, var: jax.Array, eps: float) -> jax.Array:
+    return (widen(input) - mean) * lax.rsqrt(var + jnp.asarray(eps, var.dtype))
+
+
+def _affine(
+    x: jax.Array,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    shape: tuple[int, ...],
+    dtype: jnp.dtype,
+) -> jax.Array:
+    if weight is not None:
+        x = x * widen(weight).reshape(shape)
+    if bias is not None:
+        x = x + widen(bias).reshape(shape)
+    return x.astype(dtype)
+
+
+def _moved(running: jax.Array, new: jax.Array, momentum: float | jax.Array) -> jax.Array:
+    """The running statistic moved towards the new one; outside every derivative."""
+    momentum = jnp.asarray(momentum).astype(new.dtype)
+    moved = (1 - momentum) * widen(running) + momentum * new
+    return lax.stop_gradient(moved.astype(running.dtype))
+
+
+def _check_channels(
+    shape: tuple[int, ...],
+    running_mean: jax.Array | None,
+    running_var: jax.Array | None,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    training: bool,
+    eps: float,
+    merged: bool = False,
+) -> None:
+    """The checks of ``batch_norm``; ``merged`` counts the channels of all examples together."""
+    if len(shape) < 2:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [-{len(shape)}, {len(shape) - 1}], "
+            "but got 1)"
+        )
+    if training and not merged and math.prod(shape) == shape[1]:
+        raise ValueError(
+            "Expected more than 1 value per channel when training, "
+            f"got input size torch.Size({listed(shape)})"
+        )
+    if eps < 0:
+        raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
+    if (running_mean is None) != (running_var is None) and training:
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
+    times = shape[0] if merged else 1
+    for name, value in (
+        ("running_mean", running_mean),
+        ("running_var", running_var),
+        ("weight", weight),
+        ("bias", bias),
+    ):
+        if value is None and not training and name.startswith("running"):
+            raise RuntimeError(f"{name} must be defined in evaluation mode")
+        if value is not None and value.size != shape[1]:
+            raise RuntimeError(
+                f"{name} should contain {times * shape[1]} elements not {times * value.size}"
+            )
+
+
+def _check_layer(
+    input: jax.Array,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    shape: tuple[int, ...],
+) -> None:
+    if not shape:
+        raise RuntimeError(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            "element, but got normalized_shape = []"
+        )
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None and value.shape != shape:
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{listed(value.shape)} and normalized_shape = {listed(shape)}"
+            )
+    if input.shape[-len(shape) :] != shape:
+        sizes = ", ".join(map(str, shape))
+        raise RuntimeError(
+            f"Given normalized_shape={listed(shape)}, expected input with shape [*, {sizes}], "
+            f"but got input of size{listed(input.shape)}"
+        )
+
+
+def _check_groups(
+    input: jax.Array, num_groups: int, weight: jax.Array | None, bias: jax.Array | None
+) -> None:
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
+        )
+    shape = listed(input.shape)
+    if num_groups <= 0:
+        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
+    if input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {shape}"
+        )
+    if input.shape[1] % num_groups:
+        raise RuntimeError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {shape} and num_groups={num_groups}"
+        )
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None and value.shape != input.shape[1:2]:
+            raise RuntimeError(
+                f"Expected {name} to be a vector of size equal to the number of channels in input, "
+                f"but got {name} of shape {listed(value.shape)} and input of shape {shape}"
+            )
+
+
+def _check_dtypes(kernel: str, input: jax.Array, *parameters: jax.Array | None) -> None:
+    """All of one dtype, or a half input with parameters in float32."""
+    if not jnp.issubdtype(input.dtype, jnp.inexact):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(input.dtype)}'")
+    dtypes = [parameter.dtype for parameter in parameters if parameter is not None]
+    if all(dtype == input.dtype for dtype in dtypes):
+        return
+    if any(dtype != jnp.float32 for dtype in dtypes):
+        raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+    if not is_half(input.dtype):
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
