@@ -60,8 +60,6 @@ _HOME = {
     "train": "_modes",
 }
 
-__all__ = sorted(_HOME)
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
@@ -72,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*globals(), *_HOME})

@@ -123,9 +123,7 @@ def _own_leaves(definition: Definition, where: Selector | None, leaves: Any) -> 
 
 def _place(model: Any, sharding: Any) -> Any:
     leaves, definition = flatten(model)
-    choose: Callable[[str, Any], Any] = (
-        sharding if callable(sharding) else lambda name, array: sharding
-    )
+    choose: Callable[[str, Any], Any] = sharding if callable(sharding) else lambda name, array: sharding
 
     def place(name: str, array: Any) -> Any:
         target = choose(name, array)

@@ -12,7 +12,8 @@ from bridge._statedict import StateDict
 from purestate._lives import flatten
 
 
-Rules = Mapping[str, str] | Iterable[tuple["str | re.Pattern[str]", str]] | Callable[[str], str]
+Rule = tuple[str | re.Pattern[str], str]
+Rules = Mapping[str, str] | Iterable[Rule] | Callable[[str], str]
 
 
 class RenameReport(NamedTuple):
@@ -33,9 +34,7 @@ class RenameReport(NamedTuple):
     unexpected: list[str]
 
 
-def rename(
-    sd: Mapping[str, Any], rules: Rules, *, model: Any = None
-) -> tuple[StateDict, RenameReport]:
+def rename(sd: Mapping[str, Any], rules: Rules, *, model: Any = None) -> tuple[StateDict, RenameReport]:
     """A ``state_dict`` under other names, in the same order.
 
     Args:
@@ -91,7 +90,8 @@ def strip_prefix(
 def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
     if callable(rules):
         return rules, set(), []
-    pairs = list(rules.items() if isinstance(rules, Mapping) else rules)
+    items: Any = rules.items() if isinstance(rules, Mapping) else rules
+    pairs: list[Rule] = list(items)
     used: set[int] = set()
 
     def apply(name: str) -> str:
@@ -106,7 +106,7 @@ def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
     return apply, used, labels
 
 
-def _replace(name: str, old: "str | re.Pattern[str]", new: str) -> str | None:
+def _replace(name: str, old: str | re.Pattern[str], new: str) -> str | None:
     if isinstance(old, re.Pattern):
         replaced, hits = old.subn(new, name)
         return replaced if hits else None

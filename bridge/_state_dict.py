@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from bridge._statedict import StateDict
 from purestate._abstract import AbstractArray
@@ -76,13 +77,11 @@ def _below(definition: Definition, where: Selector | None, leaves: Any) -> Calla
         return lambda path: True
     chosen = select(definition, where, leaves)
     roots = [path for path, node in definition.paths if node in chosen]
-    return lambda path: any(
-        not root or path == root or path.startswith(f"{root}.") for root in roots
-    )
+    return lambda path: any(not root or path == root or path.startswith(f"{root}.") for root in roots)
 
 
 def _widen(array: Any, leaf: Leaf) -> Any:
-    if leaf.stored_dtype is None or isinstance(array, jax.core.Tracer):
+    if leaf.stored_dtype is None or isinstance(array, Tracer):
         return array
     if isinstance(array, AbstractArray):
         return array.update(dtype=np.dtype(leaf.stored_dtype))
@@ -125,9 +124,7 @@ def load_state_dict(
     if on_mismatch not in ("raise", "skip"):
         raise ValueError(f'on_mismatch is "raise" or "skip", got {on_mismatch!r}')
     leaves, definition = flatten(model)
-    load = _Load(
-        definition, list(leaves), dict(sd), getattr(sd, "metadata", {}), assign, on_mismatch
-    )
+    load = _Load(definition, list(leaves), dict(sd), getattr(sd, "metadata", {}), assign, on_mismatch)
     load.module(0, model, "", list(sd))
     report = IncompatibleKeys(load.missing, load.unexpected)
     problems = list(load.errors)
@@ -177,9 +174,7 @@ class _Load:
         node: Node = self.definition.nodes[index]
         prefix = f"{path}." if path else ""
         version = self.metadata.get(path, {}).get("version")
-        own = {
-            key[len(prefix) :]: self.values[key] for key in keys if "." not in key[len(prefix) :]
-        }
+        own = {key[len(prefix) :]: self.values[key] for key in keys if "." not in key[len(prefix) :]}
         state = module.upgrade_state_dict(dict(own), version)
         expected = [(name, leaf) for name, leaf in node.parameters if leaf is not None]
         expected += [(name, leaf) for name, leaf, keep in node.buffers if keep and leaf is not None]
@@ -222,7 +217,12 @@ class _Load:
             )
             return
         current = self.leaves[leaf]
-        if len(current.shape) == 0 and len(value.shape) == 1 and value.shape[0] > 0:
+        if (
+            len(current.shape) == 0
+            and isinstance(value, np.ndarray | jax.Array)
+            and value.ndim == 1
+            and value.size
+        ):
             value = value[0]  # A scalar as files before torch 0.4 have it.
         if tuple(value.shape) != tuple(current.shape):
             if self.skip:

@@ -1,42 +1,90 @@
-"""StateDict: a dict of arrays that keeps PyTorch's order and remembers versions.
+"""The dictionary of a model's arrays: PyTorch's ``state_dict`` as a value.
 
-Torch hangs ``_metadata`` on an ``OrderedDict`` as an attribute, which every copy and comprehension
-loses. Here it is part of the type: ``metadata`` goes along with ``copy``, ``|``, pickling and, where
-JAX is loaded, ``jax.tree.map``.
+PyTorch's ``state_dict()`` is an ``OrderedDict`` from dotted names to tensors that carries a hidden
+attribute ``_metadata``: for every module path, the version of that module's saved layout. Files
+store it, and it decides, for example, whether a BatchNorm without ``num_batches_tracked`` is old
+or damaged. :class:`StateDict` keeps both the order and that table (as ``metadata``) through every
+way of copying a dictionary. This file imports nothing but the standard library, so that programs
+that only look at files start fast.
 """
+
+from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 
+Metadata = dict[str, dict[str, Any]]
+
+
 class StateDict(dict[str, Any]):
-    """``{dotted name: array}`` in PyTorch's order.
+    """A ``dict`` from names to arrays, in order, with the versions of the modules that wrote it.
 
     Attributes:
-        metadata: ``{module path: {"version": n}}`` (torch's ``_metadata``).
+        metadata: Module path (``""`` is the root) to ``{"version": n}``; PyTorch's ``_metadata``.
     """
+
+    metadata: Metadata
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> StateDict:
+        del args, kwargs
+        self = super().__new__(cls)
+        # Unpickling and ``fromkeys`` of subclasses may skip ``__init__``.
+        self.metadata = {}
+        return self
 
     def __init__(
         self,
         items: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
-        metadata: Mapping[str, dict[str, Any]] | None = None,
-    ):
+        /,
+        *,
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         super().__init__(items)
-        inherited = getattr(items, "metadata", {}) if metadata is None else metadata
-        self.metadata: dict[str, dict[str, Any]] = copy.deepcopy(dict(inherited))
+        if metadata is None:
+            metadata = items.metadata if isinstance(items, StateDict) else {}
+        self.metadata = copy_metadata(metadata)
 
-    def copy(self) -> "StateDict":
-        """The same entries with a copy of the metadata."""
+    def copy(self) -> StateDict:
+        """Return a shallow copy: the same arrays, its own ``metadata``."""
         return StateDict(self)
 
-    __copy__ = copy
+    def __copy__(self) -> StateDict:
+        return self.copy()
 
-    def __or__(self, other: Any) -> "StateDict":
-        merged = StateDict(self)
-        merged.update(other)
-        merged.metadata |= getattr(other, "metadata", {})
-        return merged
+    def __deepcopy__(self, memo: dict[int, Any]) -> StateDict:
+        result = StateDict()
+        memo[id(self)] = result
+        for key, value in self.items():
+            result[key] = copy.deepcopy(value, memo)
+        result.metadata = copy.deepcopy(self.metadata, memo)
+        return result
 
-    def __reduce__(self):
-        return (StateDict, (dict(self), self.metadata))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StateDict, (), {"metadata": self.metadata}, None, iter(self.items())
+
+    def __or__(self, other: Any) -> Any:
+        if not isinstance(other, dict):
+            return NotImplemented
+        result = self.copy()
+        result |= other
+        return result
+
+    def __ror__(self, other: Any) -> Any:
+        if not isinstance(other, dict):
+            return NotImplemented
+        result = StateDict(other)
+        result |= self
+        return result
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        if isinstance(other, StateDict):
+            self.metadata.update(copy_metadata(other.metadata))
+        return self
+
+
+def copy_metadata(metadata: Mapping[str, Mapping[str, Any]]) -> Metadata:
+    """Return a copy of a metadata table that shares no dictionary with it."""
+    return {path: dict(entry) for path, entry in metadata.items()}

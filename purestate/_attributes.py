@@ -19,7 +19,9 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from purestate._errors import BuildError
 
@@ -122,7 +124,7 @@ def freeze(
         return value, (float, value.hex()), False
     if value is None or isinstance(value, bool | int | str | bytes | complex | type):
         return value, (type(value), value), False
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         raise BuildError(
             f"{where} is a traced array; a plain attribute is a constant and outlives the trace.\n"
             "    write: self.register_buffer(name, value), or build the model outside of jit/grad/vmap"
@@ -182,7 +184,7 @@ def _freeze_array(value: Any, where: str) -> tuple[Any, Hashable, bool]:
         value = value.copy()
         value.flags.writeable = False
         data = value
-    elif jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    elif jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         data = np.asarray(jax.random.key_data(value))
     else:
         data = np.asarray(value)
@@ -211,9 +213,7 @@ def _check_closure(function: types.FunctionType, refer, where: str) -> None:
             )
 
 
-def resolve(
-    value: Any, node: Callable[[int | None], Any], leaf: Callable[[int | None], Any]
-) -> Any:
+def resolve(value: Any, node: Callable[[int | None], Any], leaf: Callable[[int | None], Any]) -> Any:
     """The attribute as it is read: every reference replaced by what it stands for now."""
     if isinstance(value, NodeRef):
         return node(value.node)

@@ -92,9 +92,7 @@ def typename(value: Any) -> str:
     if isinstance(value, jax.Array):
         return "jax.Array"
     cls = type(value)
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def is_array(value: Any) -> bool:

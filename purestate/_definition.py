@@ -192,7 +192,7 @@ class Definition:
         return tuple(first[leaf] for leaf in range(len(self.leaves)))
 
     @functools.cached_property
-    def key_paths(self) -> tuple[jax.tree_util.GetAttrKey, ...]:
+    def key_paths(self) -> tuple[Any, ...]:
         """The dotted names as JAX key path entries."""
         return tuple(jax.tree_util.GetAttrKey(name) for name in self.names)
 

@@ -113,9 +113,7 @@ def _close_node(module: Base, nodes: dict[Base, int], boxes: dict[Box, int]) -> 
     return Node(
         type(module),
         tuple((name, number(boxes, box)) for name, box in own["_parameters"].items()),
-        tuple(
-            (name, number(boxes, box), name not in unsaved) for name, box in own["_buffers"].items()
-        ),
+        tuple((name, number(boxes, box), name not in unsaved) for name, box in own["_buffers"].items()),
         tuple((name, number(nodes, child)) for name, child in own["_modules"].items()),
         tuple(
             _close_attribute(module, name, value, nodes, boxes)

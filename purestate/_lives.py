@@ -218,9 +218,7 @@ def graph(module: Any) -> Graph:
         )
     if type(life) is Running:
         call = life.call
-        return Graph(
-            call.definition.members, life.index, call.read, lambda path, node: call.view(node)
-        )
+        return Graph(call.definition.members, life.index, call.read, lambda path, node: call.view(node))
     return Graph(building.members, module, _open_array, lambda path, child: child)
 
 

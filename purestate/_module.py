@@ -44,6 +44,7 @@ class ModuleMeta(abc.ABCMeta):
             return close(module) if isinstance(module, Module) else module
 
     def _construct(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        module: Any
         if cls.__new__ is object.__new__:
             module = object.__new__(cls)
         else:

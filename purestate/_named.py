@@ -76,9 +76,7 @@ class NamedArrays(Mapping[str, Any]):
         return NamedArrays({**self, **other})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
-            "NamedArrays is immutable.\n    write: params = params | {name: array}"
-        )
+        raise AttributeError("NamedArrays is immutable.\n    write: params = params | {name: array}")
 
     __delattr__ = __setattr__  # pyright: ignore[reportAssignmentType]
 

@@ -101,7 +101,7 @@ def _install_arithmetic() -> None:
         forward, reflected = binary(getattr(operator, name))
         setattr(Box, f"__{name}__", forward)
         setattr(Box, f"__r{name}__", reflected)
-    Box.__neg__ = lambda self: -self.value()
+    setattr(Box, "__neg__", lambda self: -self.value())  # noqa: B010
 
 
 _install_arithmetic()

@@ -76,9 +76,7 @@ def _glob(text: str) -> re.Pattern[str]:
             parts.append(r"(?:[^.]+\.)*")
         else:
             inner = fnmatch.translate(name).removeprefix("(?s:").removesuffix(r")\Z")
-            parts.append(
-                inner.replace(".*", "[^.]*").replace(".", "[^.]") if "." in inner else inner
-            )
+            parts.append(inner.replace(".*", "[^.]*").replace(".", "[^.]") if "." in inner else inner)
     pattern = ""
     for index, part in enumerate(parts):
         last = index == len(parts) - 1

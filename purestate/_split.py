@@ -110,8 +110,8 @@ def replace(model: Any, arrays: Mapping[str, Any]) -> Any:
         if expected != got:
             raise ValueError(
                 f"'{name}' has shape {expected}, the replacement has {got}.\n"
-                f'    write: bridge.register_parameter(model, name, value, at="{name.rpartition(".")[0]}")'
-                " (or register_buffer) to change a shape"
+                "    write: model = bridge.register_parameter(model, name, value, at=path)   "
+                "(or register_buffer) to change a shape"
             )
         changed[leaf] = value
     return unflatten(definition, tuple(changed))

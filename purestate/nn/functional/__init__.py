@@ -59,4 +59,4 @@ __all__ = [
     "group_norm",
     "instance_norm",
     "layer_norm",
-]  # fmt: skip
+]  # fmt: skip  # noqa: RUF022 - grouped, and sorted within a group

@@ -46,7 +46,8 @@ def adaptive_avg_pool1d(input: jax.Array, output_size: int | Sequence[int]) -> j
         raise TypeError(f"{name}but found element of type NoneType at pos {place}")
     if len(sizes) != 1:
         raise RuntimeError(
-            f"adaptive_avg_pool1d() argument 'output_size' should contain one int (got {len(sizes)})"
+            "adaptive_avg_pool1d() argument 'output_size' should contain one int "
+            f"(got {len(sizes)})"
         )
     return _adaptive(input, sizes=(operator.index(sizes[0]),))
 

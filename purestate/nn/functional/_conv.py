@@ -61,8 +61,8 @@ def conv2d(
         weight: ``(C_out, C_in // groups, kH, kW)``.
         bias: ``(C_out,)`` or ``None``.
         stride: Step of the kernel, one int or one per axis.
-        padding: Zeros added at both ends, one int or one per axis; ``'valid'`` adds none, ``'same'``
-            keeps the size (stride 1 only; an odd zero goes to the end).
+        padding: Zeros added at both ends, one int or one per axis; ``'valid'`` adds none,
+            ``'same'`` keeps the size (stride 1 only; an odd zero goes to the end).
         dilation: Distance between the taps of the kernel, one int or one per axis.
         groups: Number of blocks that the channels are split into.
 

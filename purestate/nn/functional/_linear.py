@@ -27,7 +27,7 @@ def linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -
         bias: ``(out_features,)``, or anything that broadcasts to the output; ``None`` adds nothing.
 
     Returns:
-        ``(*, out_features)``, without the last axis if the weight has one axis; in the inputs' dtype.
+        ``(*, out_features)``, without the last axis if the weight has one axis; the inputs' dtype.
 
     Raises:
         RuntimeError: The sizes do not fit, or the dtypes differ.

@@ -62,6 +62,8 @@ def batch_norm(
     """
     _check_channels(input.shape, running_mean, running_var, weight, bias, training, eps)
     _check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
+    if not input.size:
+        return input, running_mean, running_var
     axes = (0, *range(2, input.ndim))
     per_channel = (1, -1) + (1,) * (input.ndim - 2)
     if not training:
@@ -74,7 +76,7 @@ def batch_norm(
     else:
         mean, var = _moments(input, axes)
         count = math.prod(input.shape[axis] for axis in axes)
-        if running_mean is not None and running_var is not None and input.size:
+        if running_mean is not None and running_var is not None:
             unbiased = var * (count / (count - 1))
             running_mean = _moved(running_mean, mean.reshape(-1), momentum)
             running_var = _moved(running_var, unbiased.reshape(-1), momentum)
@@ -129,6 +131,8 @@ def instance_norm(
         input.shape, running_mean, running_var, weight, bias, use_input_stats, eps, merged=True
     )
     _check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
+    if not input.size:
+        return input, running_mean, running_var
     axes = tuple(range(2, input.ndim))
     per_channel = (1, -1) + (1,) * (input.ndim - 2)
     if not use_input_stats:
@@ -141,7 +145,7 @@ def instance_norm(
     else:
         mean, var = _moments(input, axes)  # (N, C, 1, ...)
         count = math.prod(input.shape[2:])
-        if running_mean is not None and running_var is not None and input.size:
+        if running_mean is not None and running_var is not None:
             unbiased = var * (count / (count - 1))
             running_mean = _moved(running_mean, mean.mean(0).reshape(-1), momentum)
             running_var = _moved(running_var, unbiased.mean(0).reshape(-1), momentum)
@@ -281,12 +285,8 @@ def _check_channels(
     merged: bool = False,
 ) -> None:
     """The checks of ``batch_norm``; ``merged`` counts the channels of all examples together."""
-    if len(shape) < 2:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [-{len(shape)}, {len(shape) - 1}], "
-            "but got 1)"
-        )
-    if training and not merged and math.prod(shape) == shape[1]:
+    channels = shape[1] if len(shape) > 1 else 0
+    if training and not merged and len(shape) > 1 and math.prod(shape) == channels > 0:
         raise ValueError(
             "Expected more than 1 value per channel when training, "
             f"got input size torch.Size({listed(shape)})"
@@ -304,10 +304,12 @@ def _check_channels(
     ):
         if value is None and not training and name.startswith("running"):
             raise RuntimeError(f"{name} must be defined in evaluation mode")
-        if value is not None and value.size != shape[1]:
+        if value is not None and value.size != channels:
             raise RuntimeError(
-                f"{name} should contain {times * shape[1]} elements not {times * value.size}"
+                f"{name} should contain {times * channels} elements not {times * value.size}"
             )
+    if len(shape) == 1 and shape[0]:
+        raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
 
 
 def _check_layer(

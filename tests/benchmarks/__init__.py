@@ -1,0 +1,1 @@
+"""Measurements, printed as ratios from one interleaved run: ``python -m tests.benchmarks NAME``."""
