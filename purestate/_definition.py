@@ -135,6 +135,9 @@ class Definition:
         cls: The class of the root.
     """
 
+    # Slots for what every unflattening reads; the rest is worked out once and cached.
+    __slots__ = ("__dict__", "__weakref__", "cls", "leaves", "nodes", "shadowing")
+
     def __init__(self, nodes: tuple[Node, ...], leaves: tuple[Leaf, ...]):
         self.nodes = nodes
         self.leaves = leaves
@@ -277,4 +280,7 @@ def intern(nodes: tuple[Node, ...], leaves: tuple[Leaf, ...]) -> Definition:
     return definition
 
 
-jax.tree_util.register_static(Definition)
+# What jax.tree_util.register_static does, in one Python frame instead of three.
+jax.tree_util.register_pytree_node(
+    Definition, lambda definition: ((), definition), lambda definition, _: definition
+)

@@ -15,7 +15,7 @@ import numpy as np
 
 from purestate._abstract import AbstractArray
 from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze, thaw
-from purestate._base import Base
+from purestate._base import Base, set_parts
 from purestate._building import INTERNAL, Open, current_session, members
 from purestate._definition import Definition, Leaf, Node, intern
 from purestate._errors import BuildError
@@ -47,8 +47,7 @@ def close(root: Any) -> Any:
     for attribute in definition.shadowing:
         if not attribute.refers:
             root.__dict__[attribute.name] = attribute.value
-    object.__setattr__(root, "_leaves", leaves)
-    object.__setattr__(root, "_definition", definition)
+    set_parts(root, (leaves, definition))
     return root
 
 

@@ -1,6 +1,6 @@
 """What differs between the lives of a module: how it is read, written, walked and copied.
 
-Each function looks at ``module._life`` once. A value reads its two slots, a running view reads its
+Each function looks at ``module._life`` once. A value reads its one slot, a running view reads its
 call, an open module reads torch's registries in its ``__dict__``.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from purestate import _building as building
 from purestate._attributes import resolve
-from purestate._base import Base
+from purestate._base import Base, set_parts
 from purestate._building import Open
 from purestate._definition import Definition, Node
 from purestate._errors import REMEDIES, FrozenModelError, refuse_method, refuse_write
@@ -23,19 +23,17 @@ from purestate._running import Running
 from purestate._traversal import Members
 
 
-# The pytree. Flattening a value is one C call that reads two slots; a running view has neither, so
-# the same call falls through to __getattr__, which computes both.
+# The pytree. Flattening a value is one C call that reads a slot; a running view has nothing in it,
+# so the same call falls through to __getattr__, which computes the pair.
 
-flatten: Callable[[Any], Any] = operator.attrgetter("_leaves", "_definition")
+flatten: Callable[[Any], Any] = operator.attrgetter("_parts")
 _new = object.__new__
-_assign = object.__setattr__
 
 
 def unflatten(definition: Definition, leaves: Iterable[Any]) -> Any:
     """The value with this definition and these leaves, which may be anything JAX puts there."""
     module = _new(definition.cls)
-    _assign(module, "_leaves", leaves)
-    _assign(module, "_definition", definition)
+    set_parts(module, (leaves, definition))
     if definition.shadowing:
         _shadow(module, definition)
     return module
@@ -78,7 +76,7 @@ def read(module: Base, name: str) -> Any:
 
 
 def _read_value(module: Base, name: str) -> Any:
-    node: Node = module._definition.nodes[0] if name not in Base.__slots__ else _unset(module)
+    node: Node = module._definition.nodes[0] if name != "_parts" else _unset(module)
     member = node.lookup.get(name)
     if member is None:
         return _read_special(module, node, name)

@@ -2,8 +2,8 @@
 
 * *building*: while the outermost constructor runs, a module is an open object and ``self.x = value``
   follows PyTorch's rules (``purestate._building``). The metaclass opens and closes it.
-* *value*: from then on, for ever. Two slots, ``_leaves`` and ``_definition``; a registered pytree
-  that flattens to exactly these. Assignment is refused and says what to write instead.
+* *value*: from then on, for ever. One slot, the pair of leaves and definition that it flattens
+  to as a registered pytree. Assignment is refused and says what to write instead.
 * *running*: ``self`` inside ``forward``. A view of one call (``purestate._running``): reads and
   writes go to the call's cells, and the call returns what was written.
 

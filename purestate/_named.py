@@ -50,15 +50,22 @@ class NamedArrays(Mapping[str, Any]):
         items: A mapping or an iterable of pairs; the order is kept.
     """
 
-    __slots__ = ("__weakref__", "_names", "_values")
+    # The pair (values, names) that flattening returns: one slot to read, one to set.
+    __slots__ = ("__weakref__", "_parts")
 
-    _names: Names
-    _values: tuple[Any, ...]
+    _parts: tuple[tuple[Any, ...], Names]
 
     def __init__(self, items: Any = ()):
         pairs = dict(items)
-        object.__setattr__(self, "_names", intern_names(tuple(pairs)))
-        object.__setattr__(self, "_values", tuple(pairs.values()))
+        object.__setattr__(self, "_parts", (tuple(pairs.values()), intern_names(tuple(pairs))))
+
+    @property
+    def _values(self) -> tuple[Any, ...]:
+        return self._parts[0]
+
+    @property
+    def _names(self) -> Names:
+        return self._parts[1]
 
     def __getitem__(self, name: str) -> Any:
         return self._values[self._names.index[name]]
@@ -103,14 +110,13 @@ class NamedArrays(Mapping[str, Any]):
 
 
 _new = object.__new__
-_assign = object.__setattr__
+_set_parts = vars(NamedArrays)["_parts"].__set__
 
 
 def unflatten(names: Names, values: Any) -> NamedArrays:
     """The mapping with these names and values, which may be anything JAX puts there."""
     arrays = _new(NamedArrays)
-    _assign(arrays, "_names", names)
-    _assign(arrays, "_values", values)
+    _set_parts(arrays, (values, names))
     return arrays
 
 
@@ -120,5 +126,5 @@ def _flatten_with_keys(arrays: NamedArrays) -> tuple[Any, Names]:
 
 
 jax.tree_util.register_pytree_with_keys(
-    NamedArrays, _flatten_with_keys, unflatten, operator.attrgetter("_values", "_names")
+    NamedArrays, _flatten_with_keys, unflatten, operator.attrgetter("_parts")
 )

@@ -140,11 +140,9 @@ class Running:
         return self.call.read(target)
 
     def _read_special(self, view: Any, name: str) -> Any:
-        if name == "_definition":
-            return self.call.definition.submodule(self.index)[0]
-        if name == "_leaves":
-            _, taken = self.call.definition.submodule(self.index)
-            return tuple(self.call.cells[leaf] for leaf in taken)
+        if name == "_parts":
+            definition, taken = self.call.definition.submodule(self.index)
+            return tuple(self.call.cells[leaf] for leaf in taken), definition
         if name in REGISTRIES:
             kind = name.removeprefix("_")
             return {key: getattr(view, key) for key, _ in self.node.members(kind)}

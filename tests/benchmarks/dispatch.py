@@ -116,6 +116,7 @@ def jit_calls(form: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     split = jax.jit(split_step)
     split_donated = jax.jit(lambda params, d, b: step(params), donate_argnums=0)
     definition, params, buffers = form["split"]
+    closed = jax.jit(lambda params, buffers: split_step(definition, params, buffers))
     filtered = eqx.filter_jit(step)
     arrays, static = eqx.partition(form["equinox"], eqx.is_array)
 
@@ -126,6 +127,7 @@ def jit_calls(form: dict[str, Any]) -> dict[str, Callable[[], Any]]:
         "flat tuple": lambda: jitted(form["flat tuple"]),
         "model": lambda: jitted(form["model"]),
         "split": lambda: split(definition, params, buffers),
+        "split, definition closed over": lambda: closed(params, buffers),
         "flat dict": lambda: jitted(form["flat dict"]),
         "equinox filter_jit": lambda: filtered(form["equinox"]),
         "equinox partition": recombined,

@@ -35,7 +35,7 @@ from purestate.nn.functional._norm import (
 from purestate.nn.functional._pad import pad as pad
 
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped, and sorted within a group
     # linear maps and lookups
     "conv1d",
     "conv2d",
@@ -59,4 +59,4 @@ __all__ = [
     "group_norm",
     "instance_norm",
     "layer_norm",
-]  # fmt: skip  # noqa: RUF022 - grouped, and sorted within a group
+]

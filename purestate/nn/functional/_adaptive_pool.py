@@ -46,8 +46,7 @@ def adaptive_avg_pool1d(input: jax.Array, output_size: int | Sequence[int]) -> j
         raise TypeError(f"{name}but found element of type NoneType at pos {place}")
     if len(sizes) != 1:
         raise RuntimeError(
-            "adaptive_avg_pool1d() argument 'output_size' should contain one int "
-            f"(got {len(sizes)})"
+            f"adaptive_avg_pool1d() argument 'output_size' should contain one int (got {len(sizes)})"
         )
     return _adaptive(input, sizes=(operator.index(sizes[0]),))
 
@@ -153,8 +152,7 @@ def _check(input: jax.Array, sizes: tuple[int, ...]) -> None:
         got = ",".join(map(str, sizes)) if n == 3 else ", ".join(map(str, sizes))
         got = got.replace(",", ", ", 1) if n == 3 else got
         raise RuntimeError(
-            f"{name}: elements of output_size must be greater than or equal to 0 "
-            f"but received {{{got}}}"
+            f"{name}: elements of output_size must be greater than or equal to 0 but received {{{got}}}"
         )
     first = len(shape) - len(sizes) if n < 3 else 1
     if 0 in shape[first:]:

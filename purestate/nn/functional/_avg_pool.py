@@ -72,9 +72,7 @@ def avg_pool2d(
     Raises:
         RuntimeError: The window does not fit, or an option is out of its range.
     """
-    return _call(
-        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _call(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def avg_pool3d(
@@ -102,9 +100,7 @@ def avg_pool3d(
     Returns:
         ``(N, C, D_out, H_out, W_out)`` (no ``N`` without a batch).
     """
-    return _call(
-        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
+    return _call(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
 def _call(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):

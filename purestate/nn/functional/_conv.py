@@ -141,9 +141,9 @@ def _conv(
     _check_bias_dtype(input, bias)
     if isinstance(padding, str):
         _check_named_padding(batched, weight, stride, padding, groups)
-    stride = _per_axis("stride", stride, weight)
-    dilation = _per_axis("dilation", dilation, weight)
-    pads = _pads(padding, weight, dilation)
+    stride = _per_axis("stride", stride, weight, n)
+    dilation = _per_axis("dilation", dilation, weight, n)
+    pads = _pads(padding, weight, dilation, n)
     _check_options(stride, pads, dilation, groups)
     _check_shapes(batched, weight, bias, pads, dilation, groups)
     if input.dtype != weight.dtype:
@@ -177,22 +177,22 @@ def convolve(
     )
 
 
-def _per_axis(name: str, value: tuple[int, ...], weight: jax.Array) -> tuple[int, ...]:
-    """One entry per spatial axis of the weight (as torch, which looks at the weight here)."""
-    n = weight.ndim - 2
-    if n < 1:
+def _per_axis(name: str, value: tuple[int, ...], weight: jax.Array, n: int) -> tuple[int, ...]:
+    """One entry per spatial axis; torch counts the axes of the weight here."""
+    if weight.ndim < 3:
         raise RuntimeError("weight should have at least three dimensions")
+    axes = weight.ndim - 2
     value = expanded(value, n)
-    if len(value) != n:
+    if len(value) != axes:
         raise RuntimeError(
-            f"expected {name} to be a single integer value or a list of {n} values to match the "
+            f"expected {name} to be a single integer value or a list of {axes} values to match the "
             f"convolution dimensions, but got {name}={listed(value)}"
         )
     return value
 
 
 def _pads(
-    padding: str | tuple[int, ...], weight: jax.Array, dilation: tuple[int, ...]
+    padding: str | tuple[int, ...], weight: jax.Array, dilation: tuple[int, ...], n: int
 ) -> tuple[tuple[int, int], ...]:
     """The zeros before and after each spatial axis."""
     if padding == "valid":
@@ -200,7 +200,7 @@ def _pads(
     if isinstance(padding, str):
         totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((pad, pad) for pad in _per_axis("padding", padding, weight))
+    return tuple((pad, pad) for pad in _per_axis("padding", padding, weight, n))
 
 
 def _check_bias_dtype(input: jax.Array, bias: jax.Array | None) -> None:

@@ -15,6 +15,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from purestate.nn.functional._dtypes import scalar_type
 
@@ -66,7 +67,7 @@ def embedding(
         RuntimeError: The weight is not 2-D, or the indices are not 32- or 64-bit integers.
     """
     del sparse
-    if not isinstance(input, jax.core.Tracer):
+    if not isinstance(input, Tracer):
         _check_range(input, weight)
     return _embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 

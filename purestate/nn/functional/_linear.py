@@ -99,6 +99,5 @@ def _check_bias(input: jax.Array, weight: jax.Array, bias: jax.Array, rows: int)
         broadcast = bias.shape
     if broadcast != output:
         raise RuntimeError(
-            f"output with shape {listed(output)} doesn't match the broadcast shape "
-            f"{listed(broadcast)}"
+            f"output with shape {listed(output)} doesn't match the broadcast shape {listed(broadcast)}"
         )

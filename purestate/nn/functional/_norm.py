@@ -18,7 +18,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from purestate.nn.functional._dtypes import is_half, scalar_type, widen
+from purestate.nn.functional._dtypes import widen
+from purestate.nn.functional._norm_checks import (
+    check_channels,
+    check_dtypes,
+    check_groups,
+    check_layer,
+)
 from purestate.nn.functional._options import listed
 
 
@@ -60,28 +66,10 @@ def batch_norm(
             a negative eps.
         RuntimeError: Sizes or dtypes that do not fit, or evaluation without statistics.
     """
-    _check_channels(input.shape, running_mean, running_var, weight, bias, training, eps)
-    _check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
-    if not input.size:
-        return input, running_mean, running_var
+    check_channels(input.shape, running_mean, running_var, weight, bias, training, eps)
+    check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
     axes = (0, *range(2, input.ndim))
-    per_channel = (1, -1) + (1,) * (input.ndim - 2)
-    if not training:
-        assert running_mean is not None
-        assert running_var is not None
-        mean, var = (
-            widen(running_mean).reshape(per_channel),
-            widen(running_var).reshape(per_channel),
-        )
-    else:
-        mean, var = _moments(input, axes)
-        count = math.prod(input.shape[axis] for axis in axes)
-        if running_mean is not None and running_var is not None:
-            unbiased = var * (count / (count - 1))
-            running_mean = _moved(running_mean, mean.reshape(-1), momentum)
-            running_var = _moved(running_var, unbiased.reshape(-1), momentum)
-    output = _normalised(input, mean, var, eps)
-    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
+    return _tracked(input, axes, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @functools.partial(jax.jit, static_argnames=("use_input_stats", "eps"))
@@ -127,30 +115,14 @@ def instance_norm(
         raise RuntimeError(
             "Expected running_mean and running_var to be defined when use_input_stats is false"
         )
-    _check_channels(
+    check_channels(
         input.shape, running_mean, running_var, weight, bias, use_input_stats, eps, merged=True
     )
-    _check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
-    if not input.size:
-        return input, running_mean, running_var
+    check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
     axes = tuple(range(2, input.ndim))
-    per_channel = (1, -1) + (1,) * (input.ndim - 2)
-    if not use_input_stats:
-        assert running_mean is not None
-        assert running_var is not None
-        mean, var = (
-            widen(running_mean).reshape(per_channel),
-            widen(running_var).reshape(per_channel),
-        )
-    else:
-        mean, var = _moments(input, axes)  # (N, C, 1, ...)
-        count = math.prod(input.shape[2:])
-        if running_mean is not None and running_var is not None:
-            unbiased = var * (count / (count - 1))
-            running_mean = _moved(running_mean, mean.mean(0).reshape(-1), momentum)
-            running_var = _moved(running_var, unbiased.mean(0).reshape(-1), momentum)
-    output = _normalised(input, mean, var, eps)
-    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
+    return _tracked(
+        input, axes, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )
 
 
 def layer_norm(
@@ -197,8 +169,8 @@ def _layer_norm(
     shape: tuple[int, ...],
     eps: float,
 ) -> jax.Array:
-    _check_layer(input, weight, bias, shape)
-    _check_dtypes("LayerNormKernelImpl", input, weight, bias)
+    check_layer(input, weight, bias, shape)
+    check_dtypes("LayerNormKernelImpl", input, weight, bias)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     mean, var = _moments(input, axes)
     return _affine(_normalised(input, mean, var, eps), weight, bias, shape, input.dtype)
@@ -231,8 +203,8 @@ def group_norm(
         RuntimeError: Sizes or dtypes that do not fit.
         NotImplementedError: The input is of integers.
     """
-    _check_groups(input, num_groups, weight, bias)
-    _check_dtypes("GroupNormKernelImpl", input, weight, bias)
+    check_groups(input, num_groups, weight, bias)
+    check_dtypes("GroupNormKernelImpl", input, weight, bias)
     batch, channels = input.shape[:2]
     # (N, groups, channels of the group, *)
     grouped = input.reshape(batch, num_groups, channels // num_groups, *input.shape[2:])
@@ -240,6 +212,35 @@ def group_norm(
     output = _normalised(grouped, mean, var, eps).reshape(input.shape)
     per_channel = (1, -1) + (1,) * (input.ndim - 2)
     return _affine(output, weight, bias, per_channel, input.dtype)
+
+
+def _tracked(
+    input: jax.Array,
+    axes: tuple[int, ...],
+    running_mean: jax.Array | None,
+    running_var: jax.Array | None,
+    weight: jax.Array | None,
+    bias: jax.Array | None,
+    from_input: bool,
+    momentum: float | jax.Array,
+    eps: float,
+) -> Statistics:
+    """Normalise by the input's statistics over ``axes``, or by the running ones."""
+    if not input.size:
+        return input, running_mean, running_var
+    per_channel = (1, -1) + (1,) * (input.ndim - 2)
+    if running_mean is None or running_var is None:
+        mean, var = _moments(input, axes)
+    elif not from_input:
+        mean = widen(running_mean).reshape(per_channel)
+        var = widen(running_var).reshape(per_channel)
+    else:
+        mean, var = _moments(input, axes)
+        count = math.prod(input.shape[axis] for axis in axes)
+        running_mean = _moved(running_mean, mean, momentum)
+        running_var = _moved(running_var, var * (count / (count - 1)), momentum)
+    output = _normalised(input, mean, var, eps)
+    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
 
 
 def _moments(input: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
@@ -268,110 +269,11 @@ def _affine(
 
 
 def _moved(running: jax.Array, new: jax.Array, momentum: float | jax.Array) -> jax.Array:
-    """The running statistic moved towards the new one; outside every derivative."""
+    """The running statistic moved towards the new one; outside every derivative.
+
+    ``new`` is ``(1, C, 1, ...)``, or ``(N, C, 1, ...)`` of which the mean over ``N`` counts.
+    """
+    new = new.reshape(-1, running.size).mean(0)
     momentum = jnp.asarray(momentum).astype(new.dtype)
     moved = (1 - momentum) * widen(running) + momentum * new
     return lax.stop_gradient(moved.astype(running.dtype))
-
-
-def _check_channels(
-    shape: tuple[int, ...],
-    running_mean: jax.Array | None,
-    running_var: jax.Array | None,
-    weight: jax.Array | None,
-    bias: jax.Array | None,
-    training: bool,
-    eps: float,
-    merged: bool = False,
-) -> None:
-    """The checks of ``batch_norm``; ``merged`` counts the channels of all examples together."""
-    channels = shape[1] if len(shape) > 1 else 0
-    if training and not merged and len(shape) > 1 and math.prod(shape) == channels > 0:
-        raise ValueError(
-            "Expected more than 1 value per channel when training, "
-            f"got input size torch.Size({listed(shape)})"
-        )
-    if eps < 0:
-        raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
-    if (running_mean is None) != (running_var is None) and training:
-        raise ValueError("running_mean and running_var must either both be None or neither be None")
-    times = shape[0] if merged else 1
-    for name, value in (
-        ("running_mean", running_mean),
-        ("running_var", running_var),
-        ("weight", weight),
-        ("bias", bias),
-    ):
-        if value is None and not training and name.startswith("running"):
-            raise RuntimeError(f"{name} must be defined in evaluation mode")
-        if value is not None and value.size != channels:
-            raise RuntimeError(
-                f"{name} should contain {times * channels} elements not {times * value.size}"
-            )
-    if len(shape) == 1 and shape[0]:
-        raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
-
-
-def _check_layer(
-    input: jax.Array,
-    weight: jax.Array | None,
-    bias: jax.Array | None,
-    shape: tuple[int, ...],
-) -> None:
-    if not shape:
-        raise RuntimeError(
-            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-            "element, but got normalized_shape = []"
-        )
-    for name, value in (("weight", weight), ("bias", bias)):
-        if value is not None and value.shape != shape:
-            raise RuntimeError(
-                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
-                f"{listed(value.shape)} and normalized_shape = {listed(shape)}"
-            )
-    if input.shape[-len(shape) :] != shape:
-        sizes = ", ".join(map(str, shape))
-        raise RuntimeError(
-            f"Given normalized_shape={listed(shape)}, expected input with shape [*, {sizes}], "
-            f"but got input of size{listed(input.shape)}"
-        )
-
-
-def _check_groups(
-    input: jax.Array, num_groups: int, weight: jax.Array | None, bias: jax.Array | None
-) -> None:
-    if input.ndim < 2:
-        raise RuntimeError(
-            f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
-        )
-    shape = listed(input.shape)
-    if num_groups <= 0:
-        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
-    if input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {shape}"
-        )
-    if input.shape[1] % num_groups:
-        raise RuntimeError(
-            "Expected number of channels in input to be divisible by num_groups, but got input of "
-            f"shape {shape} and num_groups={num_groups}"
-        )
-    for name, value in (("weight", weight), ("bias", bias)):
-        if value is not None and value.shape != input.shape[1:2]:
-            raise RuntimeError(
-                f"Expected {name} to be a vector of size equal to the number of channels in input, "
-                f"but got {name} of shape {listed(value.shape)} and input of shape {shape}"
-            )
-
-
-def _check_dtypes(kernel: str, input: jax.Array, *parameters: jax.Array | None) -> None:
-    """All of one dtype, or a half input with parameters in float32."""
-    if not jnp.issubdtype(input.dtype, jnp.inexact):
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(input.dtype)}'")
-    dtypes = [parameter.dtype for parameter in parameters if parameter is not None]
-    if all(dtype == input.dtype for dtype in dtypes):
-        return
-    if any(dtype != jnp.float32 for dtype in dtypes):
-        raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
-    if not is_half(input.dtype):
-        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")

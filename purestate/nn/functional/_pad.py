@@ -67,9 +67,7 @@ def _amounts(pad: Sequence[int]) -> tuple[int, ...]:
         raise TypeError(f"{name}not {type(pad).__name__}")
     for place, amount in enumerate(pad):
         if not hasattr(amount, "__index__"):
-            raise TypeError(
-                f"{name}but found element of type {type(amount).__name__} at pos {place}"
-            )
+            raise TypeError(f"{name}but found element of type {type(amount).__name__} at pos {place}")
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     return tuple(map(operator.index, pad))

@@ -60,7 +60,7 @@ def output_size(
         raise RuntimeError("stride should not be zero")
     if padding < 0:
         raise RuntimeError(f"pad must be non-negative, but got pad: {padding}")
-    if padding > ((kernel - 1) * dilation + 1) / 2:
+    if padding > int(((kernel - 1) * dilation + 1) / 2):
         raise RuntimeError(
             "pad should be at most half of effective kernel size, "
             f"but got pad={padding}, kernel_size={kernel} and dilation={dilation}"
@@ -77,15 +77,11 @@ def check_count(name: str, option: str, value: Sequence[int], n: int, allow_none
     if len(value) in (1, n):
         return
     if n == 1:
-        raise RuntimeError(
-            f"{name}() argument '{option}' should contain one int (got {len(value)})"
-        )
+        raise RuntimeError(f"{name}() argument '{option}' should contain one int (got {len(value)})")
     either = "" if name == "avg_pool3d" else "either "
     must = "must be either " if option == "dilation" else f"must {either}be "
     omitted = "omitted, " if allow_none else ""
-    raise RuntimeError(
-        f"{name}: {option} {must}{omitted}a single int, or a tuple of {_COUNTS[n - 1]}"
-    )
+    raise RuntimeError(f"{name}: {option} {must}{omitted}a single int, or a tuple of {_COUNTS[n - 1]}")
 
 
 def check_positive(axes: Sequence[Axis], *, dilated: bool) -> None:
@@ -112,8 +108,11 @@ def check_input(name: str, shape: Sequence[int], n: int) -> None:
                 f"#1 'self' (while checking arguments for {name})"
             )
         if name != "avg_pool2d":
-            raise RuntimeError(
-                f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input"
+            raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+        if len(shape) < 3:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [-{len(shape)}, "
+                f"{len(shape) - 1}], but got -3)"
             )
         raise RuntimeError(_EMPTY.format(listed(shape)))
     if 0 in shape[-n - 1 :]:
@@ -128,9 +127,7 @@ def check_input(name: str, shape: Sequence[int], n: int) -> None:
         raise RuntimeError(_EMPTY.format(listed(shown)))
 
 
-_EMPTY = (
-    "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{}"
-)
+_EMPTY = "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{}"
 
 
 def check_output(name: str, channels: int, axes: Sequence[Axis]) -> None:
@@ -144,8 +141,7 @@ def check_output(name: str, channels: int, axes: Sequence[Axis]) -> None:
         before = "x".join(map(str, (channels, *one, *(axis.size for axis in axes))))
         after = "x".join(map(str, (channels, *one, *(axis.output for axis in axes))))
         raise RuntimeError(
-            f"Given input size: ({before}). Calculated output size: ({after}). "
-            "Output size is too small"
+            f"Given input size: ({before}). Calculated output size: ({after}). Output size is too small"
         )
 
 
