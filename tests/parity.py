@@ -67,7 +67,9 @@ def assert_close(actual: Any, expected: Any, *, table=tolerances.VALUE, where: s
     # The scale of the whole array bounds the rounding of its smallest entries (sums cancel).
     finite = np.abs(expected[np.isfinite(expected)]) if expected.size else expected
     scale = max(1.0, float(finite.max())) if finite.size else 1.0
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol * scale, equal_nan=True, err_msg=where)
+    np.testing.assert_allclose(
+        actual, expected, rtol=rtol, atol=atol * scale, equal_nan=True, err_msg=where
+    )
 
 
 def _is_float_tensor(value: Any) -> bool:
@@ -131,7 +133,10 @@ def check_function(
 
     def loss(inputs):
         outputs = [out for out in _outputs(run(inputs)) if jnp.issubdtype(out.dtype, jnp.inexact)]
-        return sum(jnp.sum(jnp.real(out) * jnp.asarray(_weights(out.shape), jnp.real(out).dtype)) for out in outputs)
+        return sum(
+            jnp.sum(jnp.real(out) * jnp.asarray(_weights(out.shape), jnp.real(out).dtype))
+            for out in outputs
+        )
 
     total = sum(
         (torch.real(out) * torch.from_numpy(_weights(out.shape)).to(torch.real(out).dtype)).sum()
@@ -143,7 +148,9 @@ def check_function(
         expected_grad = torch.zeros_like(tensors[place]) if theirs_grad is None else theirs_grad
         if torch.is_complex(expected_grad):
             expected_grad = expected_grad.conj()
-        assert_close(ours_grad, expected_grad, table=tolerances.GRADIENT, where=f"gradient of argument {place}")
+        assert_close(
+            ours_grad, expected_grad, table=tolerances.GRADIENT, where=f"gradient of argument {place}"
+        )
 
 
 def check_error(ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
