@@ -5,6 +5,24 @@ costs about what torch's eager calls cost. Two rules differ from torch because n
 a function that updates statistics returns them, and a function that draws takes a key.
 """
 
+from purestate.nn.functional._activation import (
+    elu as elu,
+    gelu as gelu,
+    hardsigmoid as hardsigmoid,
+    hardswish as hardswish,
+    hardtanh as hardtanh,
+    leaky_relu as leaky_relu,
+    log_softmax as log_softmax,
+    mish as mish,
+    prelu as prelu,
+    relu as relu,
+    relu6 as relu6,
+    sigmoid as sigmoid,
+    silu as silu,
+    softmax as softmax,
+    softplus as softplus,
+    tanh as tanh,
+)
 from purestate.nn.functional._adaptive_pool import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
     adaptive_avg_pool2d as adaptive_avg_pool2d,
@@ -16,6 +34,14 @@ from purestate.nn.functional._avg_pool import (
     avg_pool3d as avg_pool3d,
 )
 from purestate.nn.functional._conv import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d
+from purestate.nn.functional._dropout import (
+    alpha_dropout as alpha_dropout,
+    dropout as dropout,
+    dropout1d as dropout1d,
+    dropout2d as dropout2d,
+    dropout3d as dropout3d,
+    feature_alpha_dropout as feature_alpha_dropout,
+)
 from purestate.nn.functional._embedding import (
     embedding as embedding,
     embedding_renorm as embedding_renorm,
@@ -59,4 +85,28 @@ __all__ = [  # noqa: RUF022 - grouped, and sorted within a group
     "group_norm",
     "instance_norm",
     "layer_norm",
+    # activations
+    "elu",
+    "gelu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "tanh",
+    # dropout
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "feature_alpha_dropout",
 ]

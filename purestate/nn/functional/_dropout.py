@@ -1,0 +1,182 @@
+"""Dropout: zero a random part of the input, scale the rest to keep its mean.
+
+Torch draws from a global generator; here the key is an argument, ``rng``. It is needed only when
+something is random: in training with ``0 < p < 1``. ``p = 0``, ``p = 1`` and evaluation are exact.
+The variants differ in what is dropped together (elements, channels) and in what a dropped value
+becomes (zero, or the negative saturation of SELU).
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def dropout(
+    input: jax.Array,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Zero each element with probability ``p`` (``torch.nn.functional.dropout``).
+
+    Args:
+        input: Any shape, floating point.
+        p: The probability to drop; a Python number.
+        training: False returns the input.
+        inplace: Accepted as torch does; arrays never change in place.
+        rng: A JAX key, needed in training with ``0 < p < 1``.
+
+    Returns:
+        The input's shape and dtype; what is kept is divided by ``1 - p``.
+
+    Raises:
+        ValueError: For ``p`` outside of ``[0, 1]``, or without ``rng`` where it is needed.
+    """
+    del inplace
+    return _drop("dropout", input, p, training, rng, input.shape)
+
+
+def dropout1d(
+    input: jax.Array,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Zero whole channels of ``(N, C, L)`` or ``(C, L)`` (``torch.nn.functional.dropout1d``).
+
+    Raises:
+        RuntimeError: For another number of axes.
+        ValueError: As :func:`dropout`.
+    """
+    del inplace
+    _check_probability(p)
+    if input.ndim not in (2, 3):
+        raise RuntimeError(
+            "dropout1d: Expected 2D or 3D input, but received a "
+            f"{input.ndim}D input. Note that dropout1d exists to provide channel-wise dropout on "
+            "inputs with 1 spatial dimension, a channel dimension, and an optional batch dimension "
+            "(i.e. 2D or 3D inputs)."
+        )
+    return _drop("dropout1d", input, p, training, rng, (*input.shape[:-1], 1))
+
+
+def dropout2d(
+    input: jax.Array,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Zero whole channels of ``(N, C, H, W)`` (``torch.nn.functional.dropout2d``).
+
+    As in torch, the first two axes are batch and channel whatever the number of axes.
+
+    Raises:
+        ValueError: As :func:`dropout`.
+    """
+    del inplace
+    return _drop_features("dropout2d", input, p, training, rng)
+
+
+def dropout3d(
+    input: jax.Array,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Zero whole channels of ``(N, C, D, H, W)`` (``torch.nn.functional.dropout3d``)."""
+    del inplace
+    return _drop_features("dropout3d", input, p, training, rng)
+
+
+def alpha_dropout(
+    input: jax.Array,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """Dropout that keeps the mean and variance of SELU (``torch.nn.functional.alpha_dropout``).
+
+    Klambauer et al., 2017. See :func:`dropout` for the arguments.
+    """
+    del inplace
+    return _drop("alpha_dropout", input, p, training, rng, input.shape, alpha=True)
+
+
+def feature_alpha_dropout(
+    input: jax.Array,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    rng: jax.Array | None = None,
+) -> jax.Array:
+    """``alpha_dropout`` of whole channels (``torch.nn.functional.feature_alpha_dropout``)."""
+    del inplace
+    return _drop_features("feature_alpha_dropout", input, p, training, rng, alpha=True)
+
+
+def _check_probability(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _drop_features(
+    name: str, input: jax.Array, p: float, training: bool, rng: Any, alpha: bool = False
+) -> jax.Array:
+    _check_probability(p)
+    if training and p > 0 and input.size and input.ndim < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    shape = input.shape[:2] + (1,) * (input.ndim - 2)
+    return _drop(name, input, p, training, rng, shape, alpha)
+
+
+def _drop(
+    name: str,
+    input: jax.Array,
+    p: float,
+    training: bool,
+    rng: Any,
+    shape: tuple[int, ...],
+    alpha: bool = False,
+) -> jax.Array:
+    _check_probability(p)
+    if not training or p == 0 or input.size == 0:
+        return input
+    if p == 1:
+        return input * jnp.zeros((), input.dtype)
+    if rng is None:
+        raise ValueError(
+            f"{name} in training with 0 < p < 1 needs a random key.\n"
+            f"    write: {name}(x, p, training, rng=key), in a module rng=self.next_key()"
+        )
+    return _masked(input, rng, float(p), shape, alpha)
+
+
+_SATURATION = -1.7580993408473766
+"""``-scale * alpha`` of SELU: what a dropped value becomes in alpha dropout."""
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _masked(
+    input: jax.Array, rng: jax.Array, p: float, shape: tuple[int, ...], alpha: bool
+) -> jax.Array:
+    kept = jax.random.bernoulli(rng, 1 - p, shape)
+    if not alpha:
+        return jnp.where(kept, input / jnp.asarray(1 - p, input.dtype), jnp.zeros((), input.dtype))
+    # The affine map that brings mean 0 and variance 1 back after the replacement.
+    a = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5
+    b = -a * _SATURATION * p
+    dropped = jnp.asarray(_SATURATION, input.dtype)
+    return jnp.where(kept, input, dropped) * jnp.asarray(a, input.dtype) + jnp.asarray(b, input.dtype)

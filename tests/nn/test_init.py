@@ -1,0 +1,164 @@
+"""nn.init: exact where nothing is random, statistics where it is, torch's checks and texts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import purestate as ps
+from purestate import nn
+from tests.parity import check_error
+
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shape"),
+    [
+        (nn.init.constant(0.3), lambda t: torch.nn.init.constant_(t, 0.3), (3, 4)),
+        (nn.init.ones(), torch.nn.init.ones_, (3,)),
+        (nn.init.zeros(), torch.nn.init.zeros_, ()),
+        (nn.init.eye(), torch.nn.init.eye_, (3, 5)),
+        (nn.init.dirac(), torch.nn.init.dirac_, (4, 3, 3)),
+        (nn.init.dirac(2), lambda t: torch.nn.init.dirac_(t, 2), (4, 3, 3, 4)),
+        (nn.init.dirac(), torch.nn.init.dirac_, (2, 5, 3, 2, 1)),
+    ],
+)
+def test_what_is_not_random_is_torchs(ours, theirs, shape):
+    np.testing.assert_array_equal(ours(KEY, shape, jnp.float32), theirs(torch.empty(shape)))
+
+
+RANDOM = {
+    "uniform": (nn.init.uniform(-2, 3), lambda t: torch.nn.init.uniform_(t, -2, 3)),
+    "normal": (nn.init.normal(1, 2), lambda t: torch.nn.init.normal_(t, 1, 2)),
+    "trunc_normal": (
+        nn.init.trunc_normal(0.5, 1, -1, 1),
+        lambda t: torch.nn.init.trunc_normal_(t, 0.5, 1, -1, 1),
+    ),
+    "xavier_uniform": (nn.init.xavier_uniform(1.5), lambda t: torch.nn.init.xavier_uniform_(t, 1.5)),
+    "xavier_normal": (nn.init.xavier_normal(), torch.nn.init.xavier_normal_),
+    "kaiming_uniform": (
+        nn.init.kaiming_uniform(5**0.5),
+        lambda t: torch.nn.init.kaiming_uniform_(t, 5**0.5),
+    ),
+    "kaiming_normal": (
+        nn.init.kaiming_normal(mode="fan_out", nonlinearity="relu"),
+        lambda t: torch.nn.init.kaiming_normal_(t, mode="fan_out", nonlinearity="relu"),
+    ),
+    "sparse": (nn.init.sparse(0.25, 0.5), lambda t: torch.nn.init.sparse_(t, 0.25, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_statistics_are_torchs(name):
+    ours, theirs = RANDOM[name]
+    shape = (400, 300) if name == "sparse" else (100, 30, 8, 5)
+    a = np.asarray(ours(KEY, shape, jnp.float32), np.float64)
+    b = theirs(torch.empty(shape)).numpy().astype(np.float64)
+    spread = b.std()
+    assert abs(a.mean() - b.mean()) < 0.02 * spread
+    np.testing.assert_allclose(a.std(), spread, rtol=0.01)
+    for q in (0.01, 0.25, 0.75, 0.99):
+        assert abs(np.quantile(a, q) - np.quantile(b, q)) < 0.05 * spread
+    assert (a == 0).sum(axis=0).tolist() == (b == 0).sum(axis=0).tolist() or name != "sparse"
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 2, 3)])
+def test_orthogonal(shape):
+    array = np.asarray(nn.init.orthogonal(2.0)(KEY, shape, jnp.float32)).reshape(shape[0], -1)
+    small = array @ array.T if array.shape[0] <= array.shape[1] else array.T @ array
+    np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-5)
+
+
+def in_constructor(change):
+    """Run ``change`` on an open parameter; return the finished model."""
+
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(ps.empty(6, 4))
+            self.vector = nn.Parameter(ps.empty(6))
+            change(self)
+
+    return Holder()
+
+
+def test_the_in_place_names_set_the_initialiser_in_a_constructor():
+    def change(m):
+        for parameter in m.parameters():
+            nn.init.ones_(parameter)
+        assert nn.init.normal_(m.weight, 1.0, 0.5) is m.weight
+
+    model = in_constructor(change)
+    assert model.weight.init == nn.init.normal(1.0, 0.5)
+    drawn = ps.init(model, 0)
+    np.testing.assert_array_equal(drawn.vector, np.ones(6))
+    assert hash(nn.init.normal(1.0, 0.5)) == hash(model.weight.init)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            lambda m: nn.init.xavier_uniform_(m.vector),
+            lambda m: torch.nn.init.xavier_uniform_(m.vector),
+        ),
+        (
+            lambda m: nn.init.kaiming_normal_(m.vector),
+            lambda m: torch.nn.init.kaiming_normal_(m.vector),
+        ),
+        (lambda m: nn.init.orthogonal_(m.vector), lambda m: torch.nn.init.orthogonal_(m.vector)),
+        (lambda m: nn.init.eye_(m.vector), lambda m: torch.nn.init.eye_(m.vector)),
+        (lambda m: nn.init.sparse_(m.vector, 0.1), lambda m: torch.nn.init.sparse_(m.vector, 0.1)),
+        (lambda m: nn.init.dirac_(m.weight), lambda m: torch.nn.init.dirac_(m.weight)),
+        (
+            lambda m: nn.init.kaiming_uniform_(m.weight, mode="fan"),
+            lambda m: torch.nn.init.kaiming_uniform_(m.weight, mode="fan"),
+        ),
+        (
+            lambda m: nn.init.kaiming_uniform_(m.weight, nonlinearity="gelu"),
+            lambda m: torch.nn.init.kaiming_uniform_(m.weight, nonlinearity="gelu"),
+        ),
+        (
+            lambda m: nn.init.calculate_gain("leaky_relu", True),
+            lambda m: torch.nn.init.calculate_gain("leaky_relu", True),
+        ),
+    ],
+)
+def test_errors_are_torchs(ours, theirs):
+    class Theirs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.empty(6, 4))
+            self.vector = torch.nn.Parameter(torch.empty(6))
+            theirs(self)
+
+    check_error(lambda: in_constructor(ours), Theirs)
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d", "sigmoid", "tanh", "relu", "leaky_relu", "selu"])
+def test_gains(name):
+    assert nn.init.calculate_gain(name) == torch.nn.init.calculate_gain(name)
+    assert nn.init.calculate_gain("leaky_relu", 0.2) == torch.nn.init.calculate_gain("leaky_relu", 0.2)
+
+
+def test_an_array_cannot_be_changed_in_place():
+    with pytest.raises(TypeError, match="never changes in place"):
+        nn.init.ones_(jnp.zeros(3))
+    with pytest.raises(TypeError, match="takes no generator"):
+        in_constructor(lambda m: nn.init.normal_(m.weight, generator=1))
+
+
+def test_adding_a_layer_changes_no_other_weight():
+    class Small(nn.Module):
+        def __init__(self, more):
+            super().__init__()
+            if more:
+                self.before = nn.Linear(2, 2)
+            self.layer = nn.Linear(2, 2)
+
+    a, b = ps.init(Small(False), 0), ps.init(Small(True), jax.random.key(0))
+    np.testing.assert_array_equal(a.layer.weight, b.layer.weight)
+    assert not np.array_equal(b.before.weight, b.layer.weight)

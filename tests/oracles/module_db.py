@@ -1,0 +1,146 @@
+"""Torch's own module database as an oracle: every constructor and input it tests a module with.
+
+``torch.testing._internal`` lists, for each of its modules, constructor arguments and inputs. ``check``
+builds both sides with them, carries torch's ``state_dict`` over and compares the ``repr``, the
+output, the gradient of a weighted sum with respect to inputs and parameters, and the whole
+``state_dict`` after the call. The import takes seconds, so it happens on first use.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+import bridge
+import purestate as ps
+from purestate import nn
+from tests import tolerances
+from tests.oracles.op_db import Report
+from tests.parity import _weights, assert_close, to_jax, to_numpy
+
+
+@functools.cache
+def table() -> dict[str, Any]:
+    """The database entries by class name."""
+    from torch.testing._internal.common_modules import module_db
+
+    return {entry.module_cls.__name__: entry for entry in module_db}
+
+
+def shared_names() -> set[str]:
+    """The classes that both the database and ``purestate.nn`` have."""
+    return {name for name in nn.__all__ if name in table()}
+
+
+def check(name: str, training: bool) -> Report:
+    """Compare every case of one class, in one mode."""
+    entry = table()[name]
+    torch.manual_seed(0)
+    inputs = entry.module_inputs_func(
+        entry, device="cpu", dtype=torch.float32, requires_grad=True, training=training
+    )
+    failures, total = [], 0
+    for case in inputs:
+        total += 1
+        try:
+            _compare(name, case, training)
+        except Exception as error:
+            options = case.constructor_input
+            failures.append(f"{name}(*{options.args}, **{options.kwargs}) {case.desc}: {error!r}")
+    return Report(name, total - len(failures), total, failures)
+
+
+def _compare(name: str, case: Any, training: bool) -> None:
+    options, forward = case.constructor_input, case.forward_input
+    theirs = getattr(torch.nn, name)(*options.args, **options.kwargs).train(training)
+    ours = getattr(nn, name)(*to_jax(options.args), **to_jax(options.kwargs))
+    ours = _loaded(ours, theirs, training)
+    assert repr(ours) == repr(theirs)
+    compare_call(ours, theirs, forward.args, forward.kwargs)
+
+
+def _loaded(ours: Any, theirs: torch.nn.Module, training: bool) -> Any:
+    values = {key: to_numpy(value) for key, value in theirs.state_dict().items()}
+    ours, report = bridge.load_state_dict(ours, values)
+    assert not report.missing_keys
+    assert not report.unexpected_keys
+    return bridge.train(ours, training)
+
+
+def compare_call(
+    ours: Any, theirs: torch.nn.Module, args: Any, kwargs: Any = None, rng: Any = None
+) -> Any:
+    """One call on both sides: output, gradients, and state after it; returns our model after it."""
+    leaves, treedef = jax.tree.flatten((tuple(args), dict(kwargs or {})), is_leaf=lambda x: x is None)
+    tensors = [_fresh(leaf) for leaf in leaves]
+    places = [i for i, leaf in enumerate(tensors) if _wants_gradient(leaf)]
+    torch_args, torch_kwargs = jax.tree.unflatten(treedef, tensors)
+    arrays = [to_jax(leaf) for leaf in leaves]
+    definition, params, buffers = ps.split(ours)
+
+    def run(params: Any, inputs: Any) -> Any:
+        filled = list(arrays)
+        for place, value in zip(places, inputs, strict=True):
+            filled[place] = value
+        jax_args, jax_kwargs = jax.tree.unflatten(treedef, filled)
+        output, after = ps.call(
+            ps.merge(definition, params, buffers), *jax_args, rng=rng, **jax_kwargs
+        )
+        total = sum(
+            jnp.sum(leaf * jnp.asarray(_weights(leaf.shape), leaf.dtype))
+            for leaf in jax.tree.leaves(output)
+            if jnp.issubdtype(leaf.dtype, jnp.inexact)
+        )
+        return total, (output, after)
+
+    (_, (output, after)), gradients = jax.value_and_grad(run, argnums=(0, 1), has_aux=True)(
+        params, [arrays[place] for place in places]
+    )
+    expected = theirs(*torch_args, **torch_kwargs)
+    assert_close(output, expected)
+    _compare_gradients(gradients, theirs, expected, [tensors[place] for place in places])
+    compare_state(after, theirs)
+    return after
+
+
+def _fresh(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+
+def _wants_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+
+
+def _compare_gradients(
+    gradients: Any, theirs: torch.nn.Module, expected: Any, inputs: list[torch.Tensor]
+) -> None:
+    outputs = [leaf for leaf in jax.tree.leaves(expected) if leaf.requires_grad]
+    if not outputs:
+        return
+    named = {key: value for key, value in theirs.named_parameters() if value.requires_grad}
+    total = sum((leaf * torch.from_numpy(_weights(leaf.shape)).to(leaf.dtype)).sum() for leaf in outputs)
+    wanted = torch.autograd.grad(total, [*named.values(), *inputs], allow_unused=True)
+    by_name, by_place = gradients
+    assert list(by_name) == list(named)
+    labels = [*named, *(f"input {place}" for place in range(len(inputs)))]
+    for label, ours, tensor, grad in zip(
+        labels, [*by_name.values(), *by_place], [*named.values(), *inputs], wanted, strict=True
+    ):
+        grad = torch.zeros_like(tensor) if grad is None else grad
+        assert_close(ours, grad, table=tolerances.GRADIENT, where=f"gradient of {label}")
+
+
+def compare_state(ours: Any, theirs: torch.nn.Module) -> None:
+    """The same ``state_dict``: names, order, dtypes, values and versions."""
+    actual, expected = bridge.state_dict(ours), theirs.state_dict()
+    assert list(actual) == list(expected)
+    for key, tensor in expected.items():
+        assert str(actual[key].dtype) == str(tensor.dtype).removeprefix("torch."), key
+        assert_close(actual[key], tensor, where=key)
+    assert dict(actual.metadata) == {
+        path: dict(entry) for path, entry in expected._metadata.items()
+    }
