@@ -1,7 +1,7 @@
 """What can be wrong with a checkpoint file, and where.
 
 A reader of files from strangers has to fail well: every failure is one of the classes below, and
-its text says the file, the record or tensor and the byte where known, what was expected, what came
+its text says the file, the record or entry and the byte where known, what was expected, what came
 instead, and what to do. Code deep inside a reader knows the byte but not the file; it raises with
 what it knows, and the callers add the rest through :meth:`CheckpointError.locate`.
 """
@@ -22,7 +22,7 @@ class CheckpointError(Exception):
         advice: What to do about it, or "".
         file: The file, where known, else "".
         record: The part of the file (an archive record, a header), where known, else "".
-        tensor: The entry the problem belongs to, where known, else "".
+        entry: The name or path of the value the problem belongs to, where known, else "".
         offset: The byte at which reading stopped, where known. It counts from the start of the
             file, or of the record when that is stored compressed.
     """
@@ -34,7 +34,7 @@ class CheckpointError(Exception):
         advice: str = "",
         file: str = "",
         record: str = "",
-        tensor: str = "",
+        entry: str = "",
         offset: int | None = None,
     ) -> None:
         super().__init__(problem)
@@ -42,7 +42,7 @@ class CheckpointError(Exception):
         self.advice = advice
         self.file = file
         self.record = record
-        self.tensor = tensor
+        self.entry = entry
         self.offset = offset
 
     def locate(
@@ -50,13 +50,13 @@ class CheckpointError(Exception):
         *,
         file: str = "",
         record: str = "",
-        tensor: str = "",
+        entry: str = "",
         offset: int | None = None,
     ) -> _Error:
         """Fill in the places that are not known yet; return the error itself."""
         self.file = self.file or file
         self.record = self.record or record
-        self.tensor = self.tensor or tensor
+        self.entry = self.entry or entry
         self.offset = offset if self.offset is None else self.offset
         return self
 
@@ -64,8 +64,8 @@ class CheckpointError(Exception):
         place = [repr(self.file)] if self.file else []
         if self.record:
             place.append(f"record {self.record!r}")
-        if self.tensor:
-            place.append(f"tensor {self.tensor!r}")
+        if self.entry:
+            place.append(f"entry {self.entry!r}")
         if self.offset is not None:
             place.append(f"byte {self.offset}")
         text = f"{', '.join(place)}: {self.problem}" if place else self.problem
@@ -90,3 +90,12 @@ class Unsupported(CheckpointError):
 
 class Unwritable(CheckpointError, TypeError):
     """The object holds something that the file format has no place for."""
+
+
+def brief(value: object) -> str:
+    """Describe a value from a file for a message, in bounded time and space."""
+    if isinstance(value, str | bytes):
+        return repr(value[:60])
+    if isinstance(value, int) and value.bit_length() <= 64:
+        return repr(value)
+    return f"a value of type {type(value).__name__}"

@@ -1,0 +1,197 @@
+"""Opening and saving: which format a file has is told by its content, never by its name.
+
+The order of the tests is PyTorch's: a zip archive by its first four bytes, then the legacy stream
+by its magic number; safetensors, which PyTorch tells by suffix alone, by its structure.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bridge.checkpoint._atomic import write_atomically
+from bridge.checkpoint._legacy import MAGIC, load_legacy
+from bridge.checkpoint._pickle_writer import PickleWriter
+from bridge.checkpoint._safetensors import (
+    load_safetensors,
+    looks_like_safetensors,
+    plan_safetensors,
+    write_safetensors,
+)
+from bridge.checkpoint._source import FileBytes
+from bridge.checkpoint._torch_zip import load_zip
+from bridge.checkpoint._write_zip import write_torch_zip
+from bridge.checkpoint._zip import LOCAL
+from bridge.checkpoint.errors import (
+    BadFormat,
+    CheckpointError,
+    Truncated,
+    Unsupported,
+    Unwritable,
+)
+
+
+PathLike = str | os.PathLike[str]
+
+_SAFETENSORS = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds.
+
+    Attributes:
+        format: "torch zip", "torch legacy" or "safetensors".
+        value: The object.
+        file_metadata: The ``__metadata__`` of a safetensors file.
+    """
+
+    format: str
+    value: Any
+    file_metadata: dict[str, str]
+
+
+def load(path: PathLike) -> Any:
+    """Return what a checkpoint file holds, with NumPy arrays for its tensors.
+
+    Reads ``.pt``/``.pth``/``.bin``/``.ckpt`` files of PyTorch (the zip format and the legacy
+    stream) and safetensors files; the name of the file does not matter. Nothing in the file is run
+    or imported. A state dict comes back as a :class:`~bridge.StateDict`, other containers as they
+    are. Arrays are read-only and keep their dtype on disk; tied tensors are one array.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The object in the file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If the file is damaged, unsafe or not supported; see its subclasses.
+    """
+    return read_content(path).value
+
+
+def save(obj: Any, path: PathLike, *, metadata: Mapping[str, str] | None = None) -> None:
+    """Write ``obj`` to a file that PyTorch, or any reader of safetensors, opens.
+
+    A path that ends in ``.safetensors`` gets that format, and ``obj`` must map names to arrays. Any
+    other path gets PyTorch's zip format, and ``obj`` may nest dictionaries, lists, tuples, numbers,
+    text and bytes around its arrays; ``torch.load(path, weights_only=True)`` reads it. Arrays are
+    NumPy's, or convert to it, as JAX's do; NumPy scalars become zero-dimensional tensors. Arrays
+    that are the same object or memory are written as tied tensors of one storage in a PyTorch
+    file, and once for each name in a safetensors file.
+
+    The file is replaced in one step: when saving fails, the old file is still there.
+
+    Args:
+        obj: What to save.
+        path: The file to write or replace.
+        metadata: The text table of a safetensors file; ``{"format": "pt"}`` if not given.
+
+    Raises:
+        Unwritable: If the format has no place for something in ``obj``; the text says where it is.
+    """
+    name = os.fspath(path)
+    try:
+        if name.endswith(_SAFETENSORS):
+            head, arrays = plan_safetensors(obj, metadata)
+            write_atomically(path, lambda file: write_safetensors(file, head, arrays))
+        else:
+            if metadata is not None:
+                raise Unwritable("metadata has a place in .safetensors files only")
+            writer = PickleWriter()
+            pickle = writer.dump(obj)
+            final = Path(name).name
+            write_atomically(path, lambda file: write_torch_zip(file, final, pickle, writer.storages))
+    except CheckpointError as error:
+        raise error.locate(file=name) from error.__cause__
+
+
+def read_safetensors_metadata(path: PathLike) -> dict[str, str]:
+    """Return the ``__metadata__`` table of a safetensors file, without reading its tensors."""
+    return read_content(path, skim=True, only=_SAFETENSORS).file_metadata
+
+
+def read_content(path: PathLike, *, skim: bool = False, only: str = "") -> Content:
+    """Return what a file holds, and in which format.
+
+    Args:
+        path: The file.
+        skim: Leave the numbers unread; shapes and dtypes are right, values arbitrary.
+        only: "" or ".safetensors", to refuse other formats.
+    """
+    name = os.fspath(path)
+    try:
+        status = os.stat(name)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "There is no checkpoint file here", name) from None
+    try:
+        _check_kind(name, status.st_mode)
+        with closing(open(name, "rb", buffering=0)) as raw:
+            return _read(FileBytes(raw, os.fstat(raw.fileno()).st_size, skim=skim), only)
+    except CheckpointError as error:
+        raise error.locate(file=name) from error.__cause__
+
+
+def _check_kind(name: str, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        if os.path.exists(os.path.join(name, ".metadata")):
+            raise Unsupported(
+                "the folder is a distributed checkpoint (DCP)",
+                advice="Convert it with torch.distributed.checkpoint.format_utils.dcp_to_torch_save",
+            )
+        raise Unsupported("this is a folder, not a file", advice="Name the file inside it")
+    if not stat.S_ISREG(mode):
+        raise Unsupported("this is not a regular file", advice="Copy the content to a file first")
+
+
+def _read(file: FileBytes, only: str) -> Content:
+    if file.size == 0:
+        raise Truncated("the file is empty", advice="Fetch or write it again")
+    start = file.read(0, min(512, file.size))
+    if only == _SAFETENSORS and not looks_like_safetensors(file):
+        raise BadFormat("the file is not a safetensors file")
+    if start.startswith(LOCAL):
+        return Content("torch zip", load_zip(file), {})
+    if start.startswith(MAGIC):
+        return Content("torch legacy", load_legacy(file), {})
+    if looks_like_safetensors(file):
+        return Content("safetensors", *load_safetensors(file))
+    raise _unknown(start)
+
+
+_OTHERS: list[tuple[int, bytes, str]] = [
+    (257, b"ustar", "a tar archive, as PyTorch wrote before 0.1.10"),
+    (0, b"\x89HDF\r\n", "an HDF5 file"),
+    (0, b"\x93NUMPY", "a NumPy .npy file"),
+    (0, b"\x1f\x8b", "compressed with gzip"),
+    (0, b"GGUF", "a GGUF file"),
+]
+
+_NO_CHECKPOINTS: list[tuple[bytes, str, str]] = [
+    (b"version https://git-lfs", "a Git LFS pointer", "Run git lfs pull to fetch the file itself"),
+    (b"<", "a web page or XML", "Fetch the file itself; the address was probably a page about it"),
+    (b"\x80", "a pickle, but not one of torch.save", "Load it with the program that wrote it"),
+]
+
+
+def _unknown(start: bytes) -> CheckpointError:
+    for at, sign, what in _OTHERS:
+        if start.startswith(sign, at):
+            return Unsupported(f"the file is {what}", advice="Convert it to .safetensors or .pt")
+    if any(whole.startswith(start) for whole in (LOCAL, MAGIC)) or len(start) < 9:
+        return Truncated(f"the file has only {len(start)} bytes", advice="Fetch the file again")
+    for sign, what, advice in _NO_CHECKPOINTS:
+        if start.lstrip().startswith(sign):
+            return BadFormat(f"the file is {what}", advice=advice)
+    return BadFormat(
+        f"the file is no checkpoint: it starts with {start[:8]!r}",
+        advice="PyTorch files start with PK or a pickle, safetensors files with a length and {",
+    )

@@ -1,0 +1,249 @@
+"""The safetensors format: a JSON table of contents, then the numbers.
+
+Eight bytes give the length of the header; the header gives each tensor's dtype, shape and place;
+the places must tile the rest of the file exactly. Everything is checked before memory is set aside.
+
+The writer keeps the order of the names in the header and lays the numbers out so that most start at
+a multiple of 64 (the header is padded with spaces, and tensors whose size is a multiple of 64 come
+first), which lets JAX use them without a copy. Tied tensors are written once for each name: the
+format has no way to say that two names are one tensor.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bridge._statedict import StateDict
+from bridge.checkpoint._arrays import as_array, write_array
+from bridge.checkpoint._dtypes import (
+    SAFETENSORS_CODE_OF,
+    SAFETENSORS_DTYPES,
+    UNSUPPORTED_SAFETENSORS_DTYPES,
+    swap_bytes,
+)
+from bridge.checkpoint._source import ALIGNMENT, FileBytes, aligned_empty
+from bridge.checkpoint._tensors import naturals, normalise_bools
+from bridge.checkpoint.errors import BadFormat, Truncated, Unsupported, Unwritable, brief
+
+
+_MAX_HEADER = 100_000_000
+_MAX_DIMS = 64
+_METADATA = "__metadata__"
+_ENTRY_KEYS = frozenset(["dtype", "shape", "data_offsets"])
+_SPACE = b" \t\r\n"
+
+#: What Hugging Face's libraries demand of a file before they load it into PyTorch.
+DEFAULT_METADATA = {"format": "pt"}
+
+
+def looks_like_safetensors(file: FileBytes) -> bool:
+    """Whether the file starts like one: a plausible length, then an opening brace."""
+    if file.size < 9:
+        return False
+    length = int.from_bytes(file.read(0, 8), "little")
+    if not 2 <= length <= _MAX_HEADER:
+        return False
+    start = file.read(8, min(64, file.size - 8)).lstrip(_SPACE)
+    return start.startswith(b"{")
+
+
+def _read_header(file: FileBytes) -> tuple[dict[str, Any], int]:
+    length = int.from_bytes(file.read(0, 8), "little")
+    if length > _MAX_HEADER:
+        raise BadFormat(f"a header of {length} bytes; {_MAX_HEADER} is the limit", record="header")
+    if length > file.size - 8:
+        raise Truncated(
+            f"the header has {length} bytes, but the file has {file.size} in all",
+            advice="The download or copy is probably incomplete: fetch the file again",
+            record="header",
+            offset=8,
+        )
+    try:
+        header = json.loads(
+            file.read(8, length).decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+        )
+    except (ValueError, RecursionError) as error:
+        raise BadFormat(f"not valid JSON ({error})", record="header", offset=8) from error
+    if not isinstance(header, dict):
+        raise BadFormat(f"a JSON {type(header).__name__}, not an object", record="header")
+    return header, 8 + length
+
+
+def load_safetensors(file: FileBytes) -> tuple[StateDict, dict[str, str]]:
+    """Return the file's arrays in the order of its header, and its ``__metadata__``."""
+    header, start = _read_header(file)
+    metadata = _header_metadata(header)
+    places: list[tuple[int, int]] = []
+    plan: list[tuple[str, np.dtype, tuple[int, ...], int]] = []
+    for name, entry in header.items():
+        if name == _METADATA:
+            continue
+        try:
+            dtype, shape, begin, end = _entry(entry)
+            name.encode("utf-8")
+        except (BadFormat, Unsupported) as error:
+            raise error.locate(entry=name, record="header") from None
+        except UnicodeEncodeError as error:
+            raise BadFormat("a name is no valid text", record="header") from error
+        places.append((begin, end))
+        plan.append((name, dtype, shape, begin))
+    _check_tiling(places, file.size - start)
+    result = StateDict()
+    for name, dtype, shape, begin in plan:
+        result[name] = _read_array(file, start + begin, dtype, shape)
+    return result, metadata
+
+
+def _header_metadata(header: Mapping[str, Any]) -> dict[str, str]:
+    metadata = header.get(_METADATA)
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, dict) or any(type(text) is not str for text in metadata.values()):
+        raise BadFormat("__metadata__ must map text to text", record="header")
+    return metadata
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python's reader would keep the last of two equal names in silence.
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the name {brief(key)} occurs twice")
+            seen.add(key)
+    return result
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
+    if not isinstance(entry, dict) or not entry.keys() >= _ENTRY_KEYS:
+        raise BadFormat("an entry must have dtype, shape and data_offsets")
+    code = entry["dtype"]
+    if type(code) is str and code in UNSUPPORTED_SAFETENSORS_DTYPES:
+        raise Unsupported(f"numbers of type {code}, which are narrower than a byte")
+    if type(code) is not str or code not in SAFETENSORS_DTYPES:
+        raise BadFormat(f"an unknown dtype, {brief(code)}")
+    dtype = SAFETENSORS_DTYPES[code]
+    shape = naturals(entry["shape"], "a shape")
+    offsets = naturals(entry["data_offsets"], "data_offsets")
+    if len(offsets) != 2:
+        raise BadFormat(f"data_offsets must be two numbers, not {len(offsets)}")
+    begin, end = offsets
+    nbytes = math.prod(shape) * dtype.itemsize
+    if end - begin != nbytes:
+        raise BadFormat(f"shape {shape} of {code} needs {nbytes} bytes, but has {end - begin}")
+    if len(shape) > _MAX_DIMS:
+        raise Unsupported(f"{len(shape)} dimensions; NumPy has {_MAX_DIMS} at most")
+    if math.prod(n for n in shape if n) * dtype.itemsize >= 1 << 63:
+        raise BadFormat(f"shape {shape} is larger than any array")
+    return dtype, shape, begin, end
+
+
+def _check_tiling(places: list[tuple[int, int]], size: int) -> None:
+    at = 0
+    for begin, end in sorted(places):
+        if begin != at:
+            fault = "overlap" if begin < at else "leave a gap"
+            raise BadFormat(f"the tensors' places {fault} at byte {min(at, begin)} of the data")
+        at = end
+    if at > size:
+        raise Truncated(
+            f"the tensors take {at} bytes, but {size} are left in the file",
+            advice="The download or copy is probably incomplete: fetch the file again",
+        )
+    if at < size:
+        raise BadFormat(f"{size - at} bytes at the end of the file belong to no tensor")
+
+
+def _read_array(file: FileBytes, at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    block = aligned_empty(math.prod(shape) * dtype.itemsize)
+    file.read_into(at, block)
+    if not file.skim:
+        if sys.byteorder == "big":
+            swap_bytes(block, dtype)
+        if dtype == np.bool_:
+            normalise_bools(block)
+    array = np.empty(shape, dtype) if 0 in shape else np.ndarray(shape, dtype, block)
+    block.flags.writeable = False
+    array.flags.writeable = False
+    return array
+
+
+def plan_safetensors(
+    tensors: object, metadata: Mapping[str, str] | None
+) -> tuple[bytes, list[np.ndarray]]:
+    """Return the bytes before the numbers, and the arrays in the order they are laid out."""
+    if not isinstance(tensors, Mapping):
+        raise Unwritable(
+            f"a .safetensors file holds a mapping of names to arrays, not a {type(tensors).__name__}",
+            advice="Save it as .pt, or save one of its state dicts",
+        )
+    arrays = {}
+    for name, value in tensors.items():
+        if type(name) is not str or name == _METADATA:
+            raise Unwritable(f"{brief(name)} cannot name a tensor in a .safetensors file")
+        array = as_array(value, name)
+        if array is None or array.dtype not in SAFETENSORS_CODE_OF:
+            what = type(value).__name__ if array is None else f"{array.dtype} array"
+            raise Unwritable(
+                f"a .safetensors file has no place for a {what}",
+                advice="Save it as .pt, or leave this entry out",
+                entry=name,
+            )
+        arrays[name] = array
+    table = _table(arrays, DEFAULT_METADATA if metadata is None else metadata)
+    order = sorted(arrays, key=lambda name: table[name]["data_offsets"])
+    return _encode(table), [arrays[name] for name in order]
+
+
+def _table(arrays: dict[str, np.ndarray], metadata: Mapping[str, str]) -> dict[str, Any]:
+    def layout(name: str) -> tuple[bool, int]:
+        array = arrays[name]
+        return array.nbytes % ALIGNMENT != 0, -array.dtype.itemsize
+
+    for key, text in metadata.items():
+        if type(key) is not str or type(text) is not str:
+            raise Unwritable(f"__metadata__ maps text to text; entry {brief(key)} does not")
+    offsets = {}
+    at = 0
+    for name in sorted(arrays, key=layout):
+        offsets[name] = [at, at + arrays[name].nbytes]
+        at += arrays[name].nbytes
+    table: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    for name, array in arrays.items():
+        table[name] = {
+            "dtype": SAFETENSORS_CODE_OF[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": offsets[name],
+        }
+    return table
+
+
+def _encode(table: dict[str, Any]) -> bytes:
+    try:
+        text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Unwritable("a name is no valid text") from error
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    if len(text) > _MAX_HEADER:
+        raise Unwritable(f"a header of {len(text)} bytes; {_MAX_HEADER} is the limit")
+    return len(text).to_bytes(8, "little") + text
+
+
+def write_safetensors(file: BinaryIO, head: bytes, arrays: list[np.ndarray]) -> None:
+    """Write a planned file."""
+    file.write(head)
+    for array in arrays:
+        write_array(file, array, swapped=sys.byteorder == "big")

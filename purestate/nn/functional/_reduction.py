@@ -1,0 +1,105 @@
+"""How a loss ends: the mean, the sum, or nothing, under torch's names for it.
+
+The name is settled, with torch's warnings for the old ways to say it, before anything is traced:
+a warning inside a jitted body would come once and never again.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._options import listed
+
+
+def settled(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+    """``"none"``, ``"mean"`` or ``"sum"``, from torch's argument and its two deprecated ones.
+
+    Raises:
+        ValueError: For another reduction.
+    """
+    if size_average is not None or reduce is not None:
+        if reduce is not None and not reduce:
+            reduction = "none"
+        else:
+            reduction = "sum" if size_average is not None and not size_average else "mean"
+        warnings.warn(
+            "size_average and reduce args will be deprecated, please use "
+            f"reduction='{reduction}' instead.",
+            stacklevel=3,
+        )
+    if reduction == "elementwise_mean":
+        warnings.warn(
+            "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
+            stacklevel=3,
+        )
+        return "mean"
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return reduction
+
+
+def reduced(losses: jax.Array, reduction: str, weight: jax.Array | None = None) -> jax.Array:
+    """The losses, their sum, or their mean (the weighted one, of losses that are weighted already)."""
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return losses.mean() if weight is None else losses.sum() / weight.sum()
+
+
+def known(array: jax.Array) -> bool:
+    """Whether an array's values can be looked at: not while they are traced."""
+    return not isinstance(array, Tracer) and math.prod(array.shape) > 0
+
+
+def size(array: jax.Array) -> str:
+    """A shape as torch prints it: ``torch.Size([2, 3])``."""
+    return f"torch.Size({listed(array.shape)})"
+
+
+def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """The shape that both broadcast to.
+
+    Raises:
+        RuntimeError: There is none.
+    """
+    count = max(len(a), len(b))
+    for axis in range(count - 1, -1, -1):
+        place = axis - count
+        one = a[place] if -place <= len(a) else 1
+        other = b[place] if -place <= len(b) else 1
+        if one != other and 1 not in (one, other):
+            raise RuntimeError(
+                f"The size of tensor a ({one}) must match the size of tensor b ({other}) at "
+                f"non-singleton dimension {axis}"
+            )
+    return jnp.broadcast_shapes(tuple(a), tuple(b))
+
+
+def check_fits(shape: Sequence[int], weight: jax.Array) -> None:
+    """Torch multiplies losses by a weight in place: the weight may not add axes to them.
+
+    Raises:
+        RuntimeError: The weight does not broadcast to ``shape``.
+    """
+    result = broadcast(shape, weight.shape)
+    if result != tuple(shape):
+        raise RuntimeError(
+            f"output with shape {listed(shape)} doesn't match the broadcast shape {listed(result)}"
+        )
+
+
+def check_floating(kernel: str, *arrays: jax.Array) -> None:
+    """Torch has its kernels for floating-point numbers only.
+
+    Raises:
+        NotImplementedError: The arrays are of integers or booleans.
+    """
+    dtype = jnp.result_type(*arrays)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(dtype)}'")

@@ -1,0 +1,222 @@
+"""Losses of numbers: how far an input is from a target, element by element.
+
+Input and target broadcast, with torch's warning when they do.
+"""
+
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+
+from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._reduction import broadcast, check_floating, reduced, settled, size
+
+
+def mse_loss(
+    input: jax.Array,
+    target: jax.Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: jax.Array | None = None,
+) -> jax.Array:
+    """``(input - target)**2`` (``torch.nn.functional.mse_loss``).
+
+    Args:
+        input: Any shape.
+        target: The same shape; another one broadcasts, with a warning.
+        size_average: Deprecated in torch; warns.
+        reduce: Deprecated in torch; warns.
+        reduction: ``'none'``, ``'mean'`` (by weight, if there is one) or ``'sum'``.
+        weight: Multiplies the losses; in the input's shape.
+
+    Returns:
+        A scalar, or with ``'none'`` the broadcast shape; in the promoted dtype.
+
+    Raises:
+        ValueError: An unknown reduction, or a weight in another shape.
+        RuntimeError: Shapes that do not broadcast.
+        NotImplementedError: Both arrays are of integers.
+    """
+    reduction = _checked(input, target, weight, reduction, size_average, reduce)
+    check_floating("mse_cpu", input, target)
+    return _mse(input, target, weight, reduction)
+
+
+@functools.partial(jax.jit, static_argnames="reduction")
+def _mse(
+    input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str
+) -> jax.Array:
+    return _weighted(jnp.square(input - target), weight, reduction)
+
+
+def l1_loss(
+    input: jax.Array,
+    target: jax.Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: jax.Array | None = None,
+) -> jax.Array:
+    """``|input - target|`` (``torch.nn.functional.l1_loss``); derivative 0 at 0.
+
+    Args and Returns: See :func:`mse_loss`.
+
+    Raises:
+        ValueError: An unknown reduction, or a weight in another shape.
+        RuntimeError: Shapes that do not broadcast, booleans, or the mean of integers.
+    """
+    reduction = _checked(input, target, weight, reduction, size_average, reduce)
+    booleans = (input.dtype == jnp.bool_) + (target.dtype == jnp.bool_)
+    if booleans == 2:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. "
+            "Use the `^` or `logical_xor()` operator instead."
+        )
+    if booleans == 1:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
+            "to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    dtype = jnp.result_type(input, target)
+    if reduction == "mean" and weight is None and not jnp.issubdtype(dtype, jnp.inexact):
+        raise RuntimeError(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
+            f"complex dtype. Got: {scalar_type(dtype)}"
+        )
+    return _l1(input, target, weight, reduction)
+
+
+@functools.partial(jax.jit, static_argnames="reduction")
+def _l1(
+    input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str
+) -> jax.Array:
+    return _weighted(jnp.abs(input - target), weight, reduction)
+
+
+def smooth_l1_loss(
+    input: jax.Array,
+    target: jax.Array,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> jax.Array:
+    """``d**2 / (2 beta)`` for ``d = |input - target| < beta``, else ``d - beta / 2``.
+
+    Torch's name: ``torch.nn.functional.smooth_l1_loss``.
+
+    Args:
+        input: Any shape.
+        target: The same shape; another one broadcasts, with a warning.
+        size_average: Deprecated in torch; warns.
+        reduce: Deprecated in torch; warns.
+        reduction: ``'none'``, ``'mean'`` or ``'sum'``.
+        beta: Where the parabola ends; 0 is :func:`l1_loss`.
+
+    Returns:
+        A scalar, or with ``'none'`` the broadcast shape; in the promoted dtype.
+
+    Raises:
+        ValueError: An unknown reduction.
+        RuntimeError: Shapes that do not broadcast, or a negative beta.
+        NotImplementedError: Both arrays are of integers.
+    """
+    reduction = _checked(input, target, None, reduction, size_average, reduce)
+    if beta == 0:
+        shape = jnp.broadcast_shapes(input.shape, target.shape)
+        return l1_loss(
+            jnp.broadcast_to(input, shape), jnp.broadcast_to(target, shape), reduction=reduction
+        )
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    check_floating("smooth_l1_cpu", input, target)
+    return _smooth_l1(input, target, reduction, float(beta))
+
+
+@functools.partial(jax.jit, static_argnames=("reduction", "beta"))
+def _smooth_l1(input: jax.Array, target: jax.Array, reduction: str, beta: float) -> jax.Array:
+    difference = input - target
+    size = jnp.abs(difference)
+    losses = jnp.where(size < beta, 0.5 * difference * difference / beta, size - 0.5 * beta)
+    return reduced(losses, reduction)
+
+
+def huber_loss(
+    input: jax.Array,
+    target: jax.Array,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: jax.Array | None = None,
+) -> jax.Array:
+    """``d**2 / 2`` for ``d = |input - target| <= delta``, else ``delta (d - delta / 2)``.
+
+    Torch's name: ``torch.nn.functional.huber_loss``.
+
+    Args:
+        input: Any shape.
+        target: The same shape; another one broadcasts, with a warning.
+        reduction: ``'none'``, ``'mean'`` (a weight does not divide it) or ``'sum'``.
+        delta: Where the parabola ends.
+        weight: Multiplies the losses; in the input's shape.
+
+    Returns:
+        A scalar, or with ``'none'`` the broadcast shape; in the input's dtype.
+
+    Raises:
+        ValueError: An unknown reduction, or a weight in another shape.
+        RuntimeError: Shapes that do not broadcast, or a delta that is not positive.
+        NotImplementedError: The input is of integers.
+    """
+    reduction = _checked(input, target, weight, reduction)
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    check_floating("huber_cpu", input)
+    return _huber(input, target, weight, reduction, float(delta))
+
+
+@functools.partial(jax.jit, static_argnames=("reduction", "delta"))
+def _huber(
+    input: jax.Array,
+    target: jax.Array,
+    weight: jax.Array | None,
+    reduction: str,
+    delta: float,
+) -> jax.Array:
+    difference = input - target
+    size = jnp.abs(difference)
+    losses = jnp.where(size <= delta, 0.5 * difference * difference, delta * (size - 0.5 * delta))
+    losses = losses.astype(input.dtype)
+    return reduced(losses if weight is None else losses * weight, reduction)
+
+
+def _weighted(losses: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
+    return reduced(losses if weight is None else losses * weight, reduction, weight)
+
+
+def _checked(
+    input: jax.Array,
+    target: jax.Array,
+    weight: jax.Array | None,
+    reduction: str,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+) -> str:
+    """Check the shapes, with torch's warning when they differ, and settle the reduction."""
+    if target.shape != input.shape:
+        warnings.warn(
+            f"Using a target size ({size(target)}) that is different to the input size "
+            f"({size(input)}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+    broadcast(input.shape, target.shape)
+    if weight is not None:
+        if weight.shape != input.shape:
+            raise ValueError("Weights and input must have the same size.")
+        if reduction not in ("none", "mean", "sum"):
+            raise ValueError(
+                f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'."
+            )
+    return settled(reduction, size_average, reduce)

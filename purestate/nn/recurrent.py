@@ -1,0 +1,256 @@
+"""Recurrent layers: parameters named by layer and direction, and the checks of a call.
+
+``weight_ih_l0``, ``weight_hh_l0``, ``bias_ih_l0``, ``bias_hh_l0``, then the same with ``_reverse``
+and for the next layers; a projection adds ``weight_hr_l0``. All are uniform within
+``1 / sqrt(hidden_size)``.
+"""
+
+import math
+import numbers
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from purestate._abstract import empty
+from purestate._module import Module
+from purestate._parameter import Parameter
+from purestate.nn import init
+from purestate.nn._construction import draws_again
+from purestate.nn.functional._lstm import lstm
+
+
+class _Recurrent(Module):
+    """The constructor of every recurrent layer; ``gates`` is how many row blocks a weight has."""
+
+    def __init__(
+        self,
+        mode: str,
+        gates: int,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj_size: int,
+        dtype: Any,
+    ):
+        super().__init__()
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        self._check_dropout(dropout)
+        self._check_sizes()
+        self._all_weights: list[list[str]] = []
+        width = proj_size if proj_size > 0 else hidden_size
+        for layer in range(num_layers):
+            for suffix in ("", "_reverse")[: 2 if bidirectional else 1]:
+                inputs = input_size if layer == 0 else width * (2 if bidirectional else 1)
+                shapes: dict[str, tuple[int, ...]] = {
+                    f"weight_ih_l{layer}{suffix}": (gates * hidden_size, inputs),
+                    f"weight_hh_l{layer}{suffix}": (gates * hidden_size, width),
+                }
+                if bias:
+                    shapes[f"bias_ih_l{layer}{suffix}"] = (gates * hidden_size,)
+                    shapes[f"bias_hh_l{layer}{suffix}"] = (gates * hidden_size,)
+                if proj_size > 0:
+                    shapes[f"weight_hr_l{layer}{suffix}"] = (proj_size, hidden_size)
+                for name, shape in shapes.items():
+                    self.register_parameter(name, Parameter(empty(shape, dtype=dtype)))
+                self._all_weights.append(list(shapes))
+        self.reset_parameters()
+
+    def _check_dropout(self, dropout: Any) -> None:
+        is_number = isinstance(dropout, numbers.Number) and not isinstance(dropout, bool)
+        if not is_number or not 0 <= self.dropout <= 1:
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an "
+                "element being zeroed"
+            )
+        if self.dropout > 0 and self.num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
+                f"expects num_layers greater than 1, but got dropout={dropout} and "
+                f"num_layers={self.num_layers}",
+                stacklevel=6,  # Past three constructors and the two frames of the metaclass.
+            )
+
+    def _check_sizes(self) -> None:
+        for name, cls in (
+            ("bias", bool),
+            ("batch_first", bool),
+            ("input_size", int),
+            ("hidden_size", int),
+            ("num_layers", None),
+        ):
+            value = getattr(self, name)
+            if cls is not None and not isinstance(value, cls):
+                got = type(value).__name__
+                raise TypeError(f"{name} should be of type {cls.__name__}, got: {got}")
+            if cls is not bool and value <= 0:
+                raise ValueError(f"{name} must be greater than zero")
+        if self.proj_size < 0:
+            raise ValueError("proj_size should be a positive integer or zero to disable projections")
+        if self.proj_size >= self.hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size")
+
+    @draws_again
+    def reset_parameters(self) -> None:
+        """Set how every parameter is drawn."""
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0.0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The parameters of each layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        if self.proj_size != 0:
+            text += f", proj_size={self.proj_size}"
+        if self.num_layers != 1:
+            text += f", num_layers={self.num_layers}"
+        if self.bias is not True:
+            text += f", bias={self.bias}"
+        if self.batch_first is not False:
+            text += f", batch_first={self.batch_first}"
+        if self.dropout != 0:
+            text += f", dropout={self.dropout}"
+        if self.bidirectional is not False:
+            text += f", bidirectional={self.bidirectional}"
+        return text
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory over a sequence. Torch's name: ``torch.nn.LSTM``.
+
+    With ``D`` directions (1 or 2), ``H = hidden_size`` and ``P = proj_size or H``. The four row
+    blocks of a weight are the input, forget, cell and output gates.
+
+    Args:
+        input_size: Size of an input vector.
+        hidden_size: Size of the cell state.
+        num_layers: Layers, each reading the outputs of the one below.
+        bias: Whether to have the two biases.
+        batch_first: Whether the batch is the first axis of input and output.
+        dropout: Probability with which an output is zeroed between layers, in training.
+        bidirectional: Whether to read the sequence backwards as well.
+        proj_size: Project the hidden state to this size; 0 does not.
+        dtype: Dtype of the parameters; JAX's default float when None.
+
+    Shape:
+        input: ``(L, N, input_size)``, ``(N, L, input_size)`` with ``batch_first``, or
+        ``(L, input_size)``. ``hx``: None for zeros, or ``(h, c)`` of shapes
+        ``(D * num_layers, N, P)`` and ``(D * num_layers, N, H)``, both without ``N`` for one
+        sequence. Returns ``(output, (h, c))`` with an output like the input, of size ``D * P``.
+
+    Raises:
+        ValueError: For a size or probability out of its range; in a call, for an input of another
+            dtype than the weights or with other axes.
+        TypeError: For an option of the wrong type.
+        RuntimeError: In a call, when the sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        dtype: Any = None,
+    ):
+        super().__init__(
+            "LSTM",
+            4,
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            dtype,
+        )
+
+    def forward(
+        self, input: jax.Array, hx: tuple[jax.Array, jax.Array] | None = None
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """``(output, (h, c))``."""
+        if input.ndim not in (2, 3):
+            raise ValueError(f"LSTM: Expected input to be 2D or 3D, got {input.ndim}D instead")
+        is_batched = input.ndim == 3
+        batch_axis = 0 if self.batch_first else 1
+        if not is_batched:
+            input = jnp.expand_dims(input, batch_axis)
+        h, c = self._state(input, hx, is_batched, batch_axis)
+        drops = self.training and 0 < self.dropout < 1 and self.num_layers > 1
+        output, h, c = lstm(
+            input,
+            (h, c),
+            [weight for weights in self.all_weights for weight in weights],
+            num_layers=self.num_layers,
+            bias=self.bias,
+            dropout=self.dropout,
+            training=self.training,
+            bidirectional=self.bidirectional,
+            batch_first=self.batch_first,
+            proj_size=self.proj_size,
+            rng=self.next_key() if drops else None,
+        )
+        if not is_batched:
+            return output.squeeze(batch_axis), (h.squeeze(1), c.squeeze(1))
+        return output, (h, c)
+
+    def _state(
+        self, input: jax.Array, hx: Any, is_batched: bool, batch_axis: int
+    ) -> tuple[jax.Array, jax.Array]:
+        """The state to start from, with its batch axis, checked."""
+        rows, batch = self.num_layers * (2 if self.bidirectional else 1), input.shape[batch_axis]
+        expected = (rows, batch, self.proj_size or self.hidden_size), (rows, batch, self.hidden_size)
+        if hx is not None:
+            given, wanted = ("batched 3-D", 3) if is_batched else ("unbatched 2-D", 2)
+            if hx[0].ndim != wanted or hx[1].ndim != wanted:
+                raise RuntimeError(
+                    f"For {given} input, hx and cx should also be {wanted}-D but got "
+                    f"({hx[0].ndim}-D, {hx[1].ndim}-D) tensors"
+                )
+            if not is_batched:
+                hx = hx[0][:, None], hx[1][:, None]
+        self._check_input(input)
+        if hx is None:
+            return jnp.zeros(expected[0], input.dtype), jnp.zeros(expected[1], input.dtype)
+        for place, (state, shape) in enumerate(zip(hx, expected, strict=True)):
+            if state.shape != shape:
+                raise RuntimeError(f"Expected hidden[{place}] size {shape}, got {list(state.shape)}")
+        return hx
+
+    def _check_input(self, input: jax.Array) -> None:
+        dtype = self.weight_ih_l0.dtype
+        if input.dtype != dtype:
+            raise ValueError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). "
+                f'Convert input: input.astype("{dtype}"), or convert model: '
+                f'bridge.to(model, dtype="{input.dtype}")'
+            )
+        if self.input_size != input.shape[-1]:
+            raise RuntimeError(
+                "input.size(-1) must be equal to input_size. "
+                f"Expected {self.input_size}, got {input.shape[-1]}"
+            )
