@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         load_state_dict as load_state_dict,
         state_dict as state_dict,
     )
-    from bridge._statedict import StateDict as StateDict
+    from bridge._state_dict_type import StateDict as StateDict
     from bridge.checkpoint import load as load, save as save
 
 _HOME = {
     "IncompatibleKeys": "_state_dict",
-    "StateDict": "_statedict",
+    "StateDict": "_state_dict_type",
     "audit": "_audit",
     "bfloat16": "_conversion",
     "delete": "_registration",

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 from bridge.checkpoint._files import read_content
 
 

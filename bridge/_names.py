@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 from purestate._lives import flatten
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 
 
 def _aux(

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 from purestate._abstract import AbstractArray
 from purestate._definition import Definition, Leaf, Node, intern
 from purestate._freeze import narrow

@@ -1,6 +1,5 @@
 """Drawing the arrays that a model does not have yet, each from a key of its own name."""
 
-import functools
 from typing import Any
 
 import jax
@@ -49,11 +48,5 @@ def _draw(leaf: AbstractArray, key: jax.Array, name: str) -> jax.Array:
             f"    write: nn.init.normal_(self.{name.rpartition('.')[2]}) in the constructor, or "
             "bridge.load_state_dict(model, state_dict)"
         )
-    array = _drawn(leaf.init, leaf.shape, leaf.dtype.name, fold_name(key, name))
+    array = leaf.init(fold_name(key, name), leaf.shape, leaf.dtype)
     return array if leaf.sharding is None else jax.device_put(array, leaf.sharding)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _drawn(initializer: Any, shape: tuple[int, ...], dtype: str, key: jax.Array) -> jax.Array:
-    """Jitted by initializer, shape and dtype: equal layers of any model compile once."""
-    return initializer(key, shape, jax.numpy.dtype(dtype))

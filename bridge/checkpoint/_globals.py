@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 from bridge.checkpoint import _dtypes
 from bridge.checkpoint._pickle_machine import check_key
 from bridge.checkpoint._refusals import refusal, whole_module

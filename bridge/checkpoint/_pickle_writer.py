@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
 from bridge.checkpoint._dtypes import STORAGE_CLASS_OF, TORCH_NAME_OF
 from bridge.checkpoint._pickle_machine import MAX_DEPTH

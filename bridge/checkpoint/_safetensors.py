@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array, write_array
 from bridge.checkpoint._dtypes import (
     SAFETENSORS_CODE_OF,

@@ -65,12 +65,14 @@ from purestate.nn.pooling import (
     MaxPool2d as MaxPool2d,
     MaxPool3d as MaxPool3d,
 )
+from purestate.nn.recurrent import LSTM as LSTM
 from purestate.nn.softmax import LogSoftmax as LogSoftmax, Softmax as Softmax
 
 
 __all__ = [
     "ELU",
     "GELU",
+    "LSTM",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",

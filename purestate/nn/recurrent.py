@@ -18,7 +18,7 @@ from purestate._module import Module
 from purestate._parameter import Parameter
 from purestate.nn import init
 from purestate.nn._construction import draws_again
-from purestate.nn.functional._lstm import lstm
+from purestate.nn.functional._recurrent import lstm
 
 
 class _Recurrent(Module):

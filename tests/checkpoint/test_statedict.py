@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge._statedict import StateDict
+from bridge._state_dict_type import StateDict
 
 
 METADATA = {"": {"version": 1}, "norm": {"version": 2}}

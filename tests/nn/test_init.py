@@ -162,3 +162,29 @@ def test_adding_a_layer_changes_no_other_weight():
     a, b = ps.init(Small(False), 0), ps.init(Small(True), jax.random.key(0))
     np.testing.assert_array_equal(a.layer.weight, b.layer.weight)
     assert not np.array_equal(b.before.weight, b.layer.weight)
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "trunc_normal", "kaiming_uniform", "sparse"])
+def test_a_draw_under_jit_is_the_draw_outside(name):
+    initializer = RANDOM[name][0]
+    shape = (300, 301)  # More than one chunk.
+    outside = initializer(KEY, shape, jnp.float32)
+    inside = jax.jit(lambda key: initializer(key, shape, jnp.float32))(KEY)
+    np.testing.assert_allclose(inside, outside, rtol=1e-6, atol=1e-6)
+    assert len(np.unique(outside)) > 0.5 * outside.size or name == "sparse"
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_draws(dtype):
+    array = nn.init.uniform(-1, 1)(KEY, (100,), dtype)
+    assert array.dtype == dtype
+    assert -1 <= array.min() < -0.9
+
+
+def test_a_whole_model_is_drawn_under_jit_into_shardings():
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.NamedSharding(mesh, jax.P("data"))
+    model = nn.Linear(6, 4)
+    drawn = jax.jit(lambda key: ps.init(model, key), out_shardings=rows)(jax.random.key(0))
+    assert drawn.weight.sharding == rows
+    np.testing.assert_allclose(drawn.weight, ps.init(model, 0).weight, rtol=1e-6)

@@ -134,7 +134,7 @@ def _nll(
     input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str, ignore_index: int
 ) -> jax.Array:
     dtype, input = input.dtype, widen(input)
-    if input.ndim == 1 and reduction != "none":
+    if input.ndim == 1:
         target = target.reshape(())
     counts, index, weights = _target_weights(input, target, weight, ignore_index)
     axis = _class_axis(input)
@@ -185,7 +185,7 @@ def _soft(
     products = widen(log_softmax(input, axis)) * widen(target)  # (N, C, *)
     if weight is not None:
         products = products * _along_classes(weight, input)
-    dtype = jnp.promote_types(input.dtype, target.dtype)
+    dtype = jnp.result_type(input, target, *([] if weight is None else [weight]))
     if reduction == "none":
         return -products.sum(axis).astype(dtype)
     total = -products.sum()
@@ -256,9 +256,7 @@ def _binary_losses_jvp(primals, tangents):
 
 
 @functools.partial(jax.jit, static_argnames="reduction")
-def _binary(
-    input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str
-) -> jax.Array:
+def _binary(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
     losses = _binary_losses(widen(input), widen(target))
     if weight is not None:
         losses = losses * weight.astype(losses.dtype)
@@ -299,7 +297,7 @@ def binary_cross_entropy_with_logits(
         raise ValueError(f"Target size ({size(target)}) must be the same as input size ({size(input)})")
     check_floating("log_sigmoid_cpu", input)
     if pos_weight is not None:
-        check_fits(input.shape, pos_weight)
+        check_fits(input.shape, pos_weight, first=True)
     if not jnp.issubdtype(target.dtype, jnp.inexact):
         raise RuntimeError(
             f"result type {scalar_type(input.dtype)} can't be cast to the desired output type "

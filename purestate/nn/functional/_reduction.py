@@ -81,13 +81,18 @@ def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     return jnp.broadcast_shapes(tuple(a), tuple(b))
 
 
-def check_fits(shape: Sequence[int], weight: jax.Array) -> None:
+def check_fits(shape: Sequence[int], weight: jax.Array, first: bool = False) -> None:
     """Torch multiplies losses by a weight in place: the weight may not add axes to them.
+
+    Args:
+        shape: The shape of the losses.
+        weight: What they are multiplied by.
+        first: Whether torch names the weight first when the two do not broadcast.
 
     Raises:
         RuntimeError: The weight does not broadcast to ``shape``.
     """
-    result = broadcast(shape, weight.shape)
+    result = broadcast(weight.shape, shape) if first else broadcast(shape, weight.shape)
     if result != tuple(shape):
         raise RuntimeError(
             f"output with shape {listed(shape)} doesn't match the broadcast shape {listed(result)}"

@@ -45,9 +45,7 @@ def mse_loss(
 
 
 @functools.partial(jax.jit, static_argnames="reduction")
-def _mse(
-    input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str
-) -> jax.Array:
+def _mse(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
     return _weighted(jnp.square(input - target), weight, reduction)
 
 
@@ -89,9 +87,7 @@ def l1_loss(
 
 
 @functools.partial(jax.jit, static_argnames="reduction")
-def _l1(
-    input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str
-) -> jax.Array:
+def _l1(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
     return _weighted(jnp.abs(input - target), weight, reduction)
 
 
@@ -215,7 +211,8 @@ def _checked(
     if weight is not None:
         if weight.shape != input.shape:
             raise ValueError("Weights and input must have the same size.")
-        if reduction not in ("none", "mean", "sum"):
+        is_legacy = size_average is not None or reduce is not None
+        if not is_legacy and reduction not in ("none", "mean", "sum"):
             raise ValueError(
                 f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'."
             )

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from purestate.nn.init import _draw
 from purestate.nn.init._fans import calculate_gain, correct_fan, fan_in_and_fan_out
 
 
@@ -23,7 +24,7 @@ class uniform:
     b: float = 1.0
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, self.a, self.b)
+        return _draw.uniform(key, shape, dtype, self.a, self.b)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ class normal:
     std: float = 1.0
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        return self.mean + self.std * jax.random.normal(key, shape, dtype)
+        return _draw.normal(key, shape, dtype, self.mean, self.std)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +48,7 @@ class trunc_normal:
     b: float = 2.0
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        low, high = (self.a - self.mean) / self.std, (self.b - self.mean) / self.std
-        return self.mean + self.std * jax.random.truncated_normal(key, low, high, shape, dtype)
+        return _draw.truncated_normal(key, shape, dtype, self.mean, self.std, self.a, self.b)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,7 @@ class constant:
     val: float
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        del key
-        return jnp.full(shape, self.val, dtype)
+        return _draw.full(key, shape, dtype, self.val)
 
 
 def ones() -> constant:
@@ -117,7 +116,7 @@ class xavier_uniform:
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         bound = math.sqrt(3.0) * self.gain * math.sqrt(2.0 / sum(fan_in_and_fan_out(shape)))
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
+        return _draw.uniform(key, shape, dtype, -bound, bound)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +127,7 @@ class xavier_normal:
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         std = self.gain * math.sqrt(2.0 / sum(fan_in_and_fan_out(shape)))
-        return std * jax.random.normal(key, shape, dtype)
+        return _draw.normal(key, shape, dtype, 0.0, std)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +141,7 @@ class kaiming_uniform:
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         gain = calculate_gain(self.nonlinearity, self.a)
         bound = math.sqrt(3.0) * gain / math.sqrt(correct_fan(shape, self.mode))
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
+        return _draw.uniform(key, shape, dtype, -bound, bound)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +154,7 @@ class kaiming_normal:
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         std = calculate_gain(self.nonlinearity, self.a) / math.sqrt(correct_fan(shape, self.mode))
-        return std * jax.random.normal(key, shape, dtype)
+        return _draw.normal(key, shape, dtype, 0.0, std)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +167,7 @@ class orthogonal:
         if len(shape) < 2:
             raise ValueError("Only tensors with 2 or more dimensions are supported")
         rows, columns = shape[0], math.prod(shape[1:])
-        flat = jax.random.normal(key, (max(rows, columns), min(rows, columns)), dtype)
+        flat = _draw.normal(key, (max(rows, columns), min(rows, columns)), dtype, 0.0, 1.0)
         q, r = jnp.linalg.qr(flat)
         # The sign of R's diagonal makes the distribution uniform over orthogonal matrices.
         q = q * jnp.sign(jnp.diagonal(r))
@@ -187,8 +186,13 @@ class sparse:
             raise ValueError("Only tensors with 2 dimensions are supported")
         rows, columns = shape
         values_key, rows_key = jax.random.split(key)
-        values = self.std * jax.random.normal(values_key, shape, dtype)
-        order = jax.random.uniform(rows_key, (columns, rows)).argsort(axis=1).argsort(axis=1).T
+        values = _draw.normal(values_key, shape, dtype, 0.0, self.std)
+        order = (
+            _draw.uniform(rows_key, (columns, rows), jnp.float32, 0.0, 1.0)
+            .argsort(axis=1)
+            .argsort(axis=1)
+            .T
+        )
         return jnp.where(order < math.ceil(self.sparsity * rows), 0, values).astype(dtype)
 
 
