@@ -224,7 +224,7 @@ def open_tables(
     life = current_session() or Open()
     kinds = {leaf for node in definition.nodes for _, leaf in node.parameters}
     boxes = [
-        kept.get(id(value)) or _open_box(leaf in kinds, description, value)
+        kept[id(value)] if id(value) in kept else _open_box(leaf in kinds, description, value)
         for leaf, (description, value) in enumerate(zip(definition.leaves, leaves, strict=True))
     ]
     modules = [object.__new__(node.cls) for node in definition.nodes]

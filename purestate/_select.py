@@ -5,7 +5,6 @@ number of them), a class, a predicate ``(path, module) -> bool``, or a sequence 
 root is ``""``.
 """
 
-import fnmatch
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -68,17 +67,13 @@ def _test(definition: Definition, selector: Any, leaves: Any) -> Callable[[str, 
 
 def _glob(text: str) -> re.Pattern[str]:
     """A pattern over whole dotted paths; ``*`` and ``?`` stay within one name."""
-    if text == "**":
-        return re.compile(r".+")
-    parts = []
-    for name in text.split(".") if text else []:
-        if name == "**":
-            parts.append(r"(?:[^.]+\.)*")
-        else:
-            inner = fnmatch.translate(name).removeprefix("(?s:").removesuffix(r")\Z")
-            parts.append(inner.replace(".*", "[^.]*").replace(".", "[^.]") if "." in inner else inner)
-    pattern = ""
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        pattern += part if part.endswith(")*") or last else part + r"\."
-    return re.compile(pattern)
+    *above, last = text.split(".")
+    pattern = "".join(r"(?:[^.]+\.)*" if name == "**" else _name(name) + r"\." for name in above)
+    return re.compile(pattern + (r"[^.]+(?:\.[^.]+)*" if last == "**" else _name(last)))
+
+
+def _name(text: str) -> str:
+    """The pattern of one name of a glob."""
+    stands_for = {"*": "[^.]*", "?": "[^.]"}
+    parts = re.findall(r"\[[^\]]+\]|.", text)
+    return "".join(part if len(part) > 1 else stands_for.get(part, re.escape(part)) for part in parts)

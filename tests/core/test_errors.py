@@ -125,7 +125,7 @@ def test_a_wrong_shape_and_a_wrong_name_leave_the_model_as_it_was():
     assert "size mismatch for encoder.weight" in text
     assert model._parts is parts
     assert wrong == given
-    with pytest.raises(ValueError, match="'encoder.bias' has shape"):
+    with pytest.raises(ValueError, match=r"'encoder\.bias' has shape"):
         ps.replace(model, {"encoder.bias": jnp.ones(7)})
     with pytest.raises(KeyError, match="no parameter or buffer 'nothing'"):
         ps.replace(model, {"nothing": jnp.ones(7)})
@@ -223,4 +223,4 @@ def test_an_error_in_a_property_is_seen():
             return self.missing_thing
 
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing_thing'"):
-        Net().broken
+        _ = Net().broken

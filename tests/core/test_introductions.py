@@ -69,7 +69,10 @@ def test_trains_saved_moves_as_in_torch_double_included():
     with jax.enable_x64(True):
         theirs = declare(torch.nn.Module, torch.nn.Parameter, torch.tensor, torch.nn.Linear)
         single = declare(
-            nn.Module, nn.Parameter, lambda v: jnp.array(v, jnp.float32), lambda i, o: nn.Linear(i, o, dtype=jnp.float32)
+            nn.Module,
+            nn.Parameter,
+            lambda v: jnp.array(v, jnp.float32),
+            lambda i, o: nn.Linear(i, o, dtype=jnp.float32),
         )
         rows = {row.name: row for row in bridge.audit(single)}
         ours = bridge.double(ps.init(single, 0))

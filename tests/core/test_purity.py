@@ -88,9 +88,7 @@ def test_checkpoint_of_a_whole_model():
     value, gradient = jax.value_and_grad(
         lambda w: jax.checkpoint(loss)(ps.replace(model, {"weight": w}), X)[0]
     )(model.weight)
-    plain, expected = jax.value_and_grad(
-        lambda w: jnp.sum((X @ w.T) ** 2)
-    )(model.weight)
+    plain, expected = jax.value_and_grad(lambda w: jnp.sum((X @ w.T) ** 2))(model.weight)
     np.testing.assert_allclose(value, plain, rtol=1e-6)
     np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
