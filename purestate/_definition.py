@@ -188,9 +188,9 @@ class Definition:
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """The first name of each leaf, in leaf order."""
+        """The first name of each leaf, in leaf order: as a parameter where it is one."""
         first: dict[int, str] = {}
-        for entry in self.entries:
+        for entry in sorted(self.entries, key=lambda entry: entry.kind != "parameter"):
             first.setdefault(entry.leaf, entry.name)
         return tuple(first[leaf] for leaf in range(len(self.leaves)))
 

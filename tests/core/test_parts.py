@@ -161,7 +161,8 @@ def test_constants_of_a_definition_compare_by_value_and_type():
     assert definition([1, {"a": (2.0, None)}]) is definition([1, {"a": (2.0, None)}])
     assert definition(float("nan")) is definition(float("nan"))
     distinct = [1, 1.0, True, "1", (1,), [1], {1: 1}, 0.0, -0.0, None, jnp.ones(1), np.ones(1)]
-    assert len({id(definition(value)) for value in distinct}) == len(distinct)
+    definitions = [definition(value) for value in distinct]
+    assert len(set(map(id, definitions))) == len(distinct)
 
 
 def test_a_class_attribute_is_hidden_by_the_instances_own():
