@@ -16,11 +16,11 @@ from pathlib import Path
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status (0 done, 1 failed; wrong usage exits with 2)."""
     arguments = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], None] = arguments.command
+    command: Callable[[argparse.Namespace], int] = arguments.command
     from bridge.checkpoint.errors import CheckpointError
 
     try:
-        command(arguments)
+        return command(arguments)
     except BrokenPipeError:
         # The reader of our output, such as ``head``, has seen enough. Python would complain once
         # more when it flushes at exit.
@@ -29,7 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (CheckpointError, OSError) as error:
         print(f"purestate: {_one_line(error)}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _one_line(error: Exception) -> str:
@@ -66,14 +65,14 @@ def _positive(text: str) -> int:
     return number
 
 
-def _demo(arguments: argparse.Namespace) -> None:
+def _demo(arguments: argparse.Namespace) -> int:
     from bridge.demo import run
 
     options = {"out": arguments.out, "epochs": arguments.epochs}
-    run(**{name: value for name, value in options.items() if value is not None})
+    return run(**{name: value for name, value in options.items() if value is not None})
 
 
-def _inspect(arguments: argparse.Namespace) -> None:
+def _inspect(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from bridge._inspect import inspect_file, print_listing
@@ -83,6 +82,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         print(json.dumps(listing.to_json(), indent=2))
     else:
         print_listing(listing, Console())
+    return 0
 
 
 if __name__ == "__main__":

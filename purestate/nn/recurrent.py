@@ -11,7 +11,6 @@ import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from purestate._abstract import empty
 from purestate._module import Module
@@ -193,64 +192,28 @@ class LSTM(_Recurrent):
         self, input: jax.Array, hx: tuple[jax.Array, jax.Array] | None = None
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """``(output, (h, c))``."""
-        if input.ndim not in (2, 3):
-            raise ValueError(f"LSTM: Expected input to be 2D or 3D, got {input.ndim}D instead")
-        is_batched = input.ndim == 3
-        batch_axis = 0 if self.batch_first else 1
-        if not is_batched:
-            input = jnp.expand_dims(input, batch_axis)
-        h, c = self._state(input, hx, is_batched, batch_axis)
-        drops = self.training and 0 < self.dropout < 1 and self.num_layers > 1
-        output, h, c = lstm(
+        self._check_dtype(input)
+        drops = self.training and self.dropout > 0 and self.num_layers > 1
+        return lstm(
             input,
-            (h, c),
+            hx,
             [weight for weights in self.all_weights for weight in weights],
             num_layers=self.num_layers,
             bias=self.bias,
-            dropout=self.dropout,
-            training=self.training,
+            # Without dropout both modes are one and the same compiled function.
+            dropout=self.dropout if drops else 0.0,
+            training=drops,
             bidirectional=self.bidirectional,
             batch_first=self.batch_first,
             proj_size=self.proj_size,
-            rng=self.next_key() if drops else None,
+            rng=self.next_key() if drops and self.dropout < 1 else None,
         )
-        if not is_batched:
-            return output.squeeze(batch_axis), (h.squeeze(1), c.squeeze(1))
-        return output, (h, c)
 
-    def _state(
-        self, input: jax.Array, hx: Any, is_batched: bool, batch_axis: int
-    ) -> tuple[jax.Array, jax.Array]:
-        """The state to start from, with its batch axis, checked."""
-        rows, batch = self.num_layers * (2 if self.bidirectional else 1), input.shape[batch_axis]
-        expected = (rows, batch, self.proj_size or self.hidden_size), (rows, batch, self.hidden_size)
-        if hx is not None:
-            given, wanted = ("batched 3-D", 3) if is_batched else ("unbatched 2-D", 2)
-            if hx[0].ndim != wanted or hx[1].ndim != wanted:
-                raise RuntimeError(
-                    f"For {given} input, hx and cx should also be {wanted}-D but got "
-                    f"({hx[0].ndim}-D, {hx[1].ndim}-D) tensors"
-                )
-            if not is_batched:
-                hx = hx[0][:, None], hx[1][:, None]
-        self._check_input(input)
-        if hx is None:
-            return jnp.zeros(expected[0], input.dtype), jnp.zeros(expected[1], input.dtype)
-        for place, (state, shape) in enumerate(zip(hx, expected, strict=True)):
-            if state.shape != shape:
-                raise RuntimeError(f"Expected hidden[{place}] size {shape}, got {list(state.shape)}")
-        return hx
-
-    def _check_input(self, input: jax.Array) -> None:
+    def _check_dtype(self, input: jax.Array) -> None:
         dtype = self.weight_ih_l0.dtype
         if input.dtype != dtype:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). "
                 f'Convert input: input.astype("{dtype}"), or convert model: '
                 f'bridge.to(model, dtype="{input.dtype}")'
-            )
-        if self.input_size != input.shape[-1]:
-            raise RuntimeError(
-                "input.size(-1) must be equal to input_size. "
-                f"Expected {self.input_size}, got {input.shape[-1]}"
             )

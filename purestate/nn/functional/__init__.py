@@ -47,6 +47,12 @@ from purestate.nn.functional._embedding import (
     embedding_renorm as embedding_renorm,
 )
 from purestate.nn.functional._linear import linear as linear
+from purestate.nn.functional._loss import (
+    binary_cross_entropy as binary_cross_entropy,
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    cross_entropy as cross_entropy,
+    nll_loss as nll_loss,
+)
 from purestate.nn.functional._max_pool import (
     max_pool1d as max_pool1d,
     max_pool2d as max_pool2d,
@@ -59,6 +65,13 @@ from purestate.nn.functional._norm import (
     layer_norm as layer_norm,
 )
 from purestate.nn.functional._pad import pad as pad
+from purestate.nn.functional._recurrent import lstm as lstm
+from purestate.nn.functional._regression import (
+    huber_loss as huber_loss,
+    l1_loss as l1_loss,
+    mse_loss as mse_loss,
+    smooth_l1_loss as smooth_l1_loss,
+)
 
 
 __all__ = [  # noqa: RUF022 - grouped, and sorted within a group
@@ -109,4 +122,15 @@ __all__ = [  # noqa: RUF022 - grouped, and sorted within a group
     "dropout2d",
     "dropout3d",
     "feature_alpha_dropout",
+    # losses
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "huber_loss",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+    # recurrent
+    "lstm",
 ]

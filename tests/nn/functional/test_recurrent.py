@@ -1,0 +1,128 @@
+"""The LSTM function against torch.nn.LSTM with the same weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from jax.test_util import check_grads
+
+from purestate.nn.functional._recurrent import lstm
+from tests.parity import assert_close, check_function, raised, to_jax
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+
+OPTIONS = [
+    {},
+    {"bias": False},
+    {"num_layers": 2, "bidirectional": True},
+    {"num_layers": 3, "proj_size": 2},
+    {"num_layers": 2, "bidirectional": True, "proj_size": 2, "bias": False, "batch_first": True},
+]
+
+
+def case(is_batched=True, dtype=torch.float32, **options):
+    """``(ours, theirs, args)``: functions of input, h, c and the weights."""
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(3, 4, dtype=dtype, **options)
+    names = module._flat_weights_names
+    rows = module.num_layers * (2 if module.bidirectional else 1)
+    batch = (2,) if is_batched else ()
+    input = torch.randn(2, 5, 3) if is_batched and module.batch_first else torch.randn(5, *batch, 3)
+    h = torch.randn(rows, *batch, module.proj_size or 4)
+    c = torch.randn(rows, *batch, 4)
+
+    def theirs(input, h, c, *weights):
+        call = torch.func.functional_call
+        output, (h, c) = call(module, dict(zip(names, weights, strict=True)), (input, (h, c)))
+        return output, h, c
+
+    def ours(input, h, c, *weights, **more):
+        output, (h, c) = lstm(input, (h, c), weights, **options, **more)
+        return output, h, c
+
+    weights = [getattr(module, name).detach() for name in names]
+    return ours, theirs, (input.to(dtype), h.to(dtype), c.to(dtype), *weights)
+
+
+@pytest.mark.parametrize("is_batched", [True, False], ids=["batched", "unbatched"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_output_states_and_gradients(options, is_batched):
+    check_function(*case(is_batched, **options))
+
+
+def test_float64():
+    with jax.enable_x64(True):
+        check_function(*case(dtype=torch.float64, num_layers=2, bidirectional=True, proj_size=2))
+
+
+def test_derivatives_of_both_orders_in_both_modes():
+    ours, _, args = case(dtype=torch.float64, bidirectional=True, proj_size=2)
+    with jax.enable_x64(True):
+        check_grads(ours, to_jax(list(args)), order=2, modes=("fwd", "rev"))
+
+
+def test_vmap_over_models():
+    ours, theirs, args = case(num_layers=2)
+    stacked = [jnp.stack([value, value * 0.5]) for value in to_jax(list(args))]
+    actual = jax.vmap(ours)(*stacked)
+    for place, scale in enumerate((1.0, 0.5)):
+        expected = [out.detach() for out in theirs(*(value * scale for value in args))]
+        assert_close([out[place] for out in actual], expected)
+
+
+def test_a_batch_of_none():
+    ours, theirs, (_, _, _, *weights) = case(num_layers=2)
+    empty = (torch.zeros(5, 0, 3), torch.zeros(2, 0, 4), torch.zeros(2, 0, 4))
+    check_function(ours, theirs, (*empty, *weights), gradient=False)
+
+
+def test_dropout_is_between_layers_and_is_the_keys():
+    ours, theirs, args = case(num_layers=2)
+    arrays = to_jax(list(args))
+    key = jax.random.key(0)
+    plain = ours(*arrays)
+    for p, training in ((0.5, False), (0.0, True)):
+        assert_close(ours(*arrays, dropout=p, training=training), plain)
+    first, again = (ours(*arrays, dropout=0.5, training=True, rng=key) for _ in range(2))
+    assert_close(first, again)
+    np.testing.assert_array_equal(first[1][0], plain[1][0])  # The first layer reads all of its input.
+    assert not np.allclose(first[0], plain[0])
+    other = ours(*arrays, dropout=0.5, training=True, rng=jax.random.key(1))
+    assert not np.allclose(first[0], other[0])
+
+
+def test_dropping_everything_between_layers_is_torchs():
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(3, 4, num_layers=2, dropout=1.0)
+    input, state = torch.randn(5, 2, 3), torch.zeros(2, 2, 4)
+    expected, _ = module(input)
+    weights = to_jax([weight.detach() for weight in module._flat_weights])
+    state = to_jax(state)
+    output, _ = lstm(to_jax(input), (state, state), weights, num_layers=2, dropout=1.0, training=True)
+    assert_close(output, expected)
+
+
+def test_a_single_layer_needs_no_key():
+    ours, _, args = case()
+    arrays = to_jax(list(args))
+    assert_close(ours(*arrays, dropout=0.5, training=True), ours(*arrays))
+
+
+def text(call):
+    error = raised(call)
+    return f"{type(error).__name__}: {error}"
+
+
+def test_errors():
+    ours, theirs, args = case(num_layers=2)
+    x, h, c, *weights = to_jax(list(args))
+    assert "needs a random key" in text(lambda: ours(x, h, c, *weights, dropout=0.5, training=True))
+    assert "expected 8 weights" in text(lambda: ours(x, h, c, *weights[:4]))
+    assert text(lambda: ours(x[0, 0], h, c, *weights)) == text(lambda: theirs(args[0][0, 0], *args[1:]))
+    assert text(lambda: ours(x[:0], h, c, *weights)) == text(lambda: theirs(args[0][:0], *args[1:]))
+    for place in (1, 2):
+        wrong, wrong_ours = list(args), [x, h, c, *weights]
+        wrong[place], wrong_ours[place] = args[place][:, :1], wrong_ours[place][:, :1]
+        assert text(lambda args=wrong_ours: ours(*args)) == text(lambda args=wrong: theirs(*args))
