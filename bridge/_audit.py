@@ -64,7 +64,7 @@ class Audit(tuple[Row, ...]):
         return table
 
     def __repr__(self) -> str:
-        console = Console(width=120, color_system=None)
+        console = Console(width=120, color_system=None, force_jupyter=False)
         with console.capture() as captured:
             console.print(self.table())
         return captured.get()

@@ -58,7 +58,7 @@ def current_session() -> Open | None:
 
 
 @contextmanager
-def session(value: Open | None) -> Iterator[Open | None]:
+def session(value: Any) -> Iterator[Any]:
     """Run with this session as the current one; None lets constructors finish their models."""
     previous = _local.session
     _local.session = value
@@ -252,15 +252,30 @@ def register_module(module: Base, name: str, child: Any) -> None:
 
 
 def adopt(child: Base) -> Base:
-    """The open module to register for a child: itself, or the open copy of a finished model."""
+    """The open module to register for a child: itself, or the open copy of a finished model.
+
+    A submodule that was read from a model is the part of that model's open copy, so that registering
+    both, or two parts, shares what they share.
+    """
     from purestate._freeze import open_copy  # It builds on this file.
 
     life = current_session()
     if life is None or isinstance(child.__dict__.get("_life"), Open):
         return child
     if id(child) not in life.copies:
-        life.copies[id(child)] = (child, open_copy(child))
+        reference, node = child.__dict__.get("_origin", (None, 0))
+        parent: Any = reference() if reference is not None else None
+        opened = None if parent is None else _below(adopt(parent), parent._definition.path_of[node])
+        life.copies[id(child)] = (child, open_copy(child) if opened is None else opened)
     return life.copies[id(child)][1]
+
+
+def _below(module: Any, path: str) -> Any:
+    """The open module at a path; None when the constructor took it away since."""
+    for name in path.split("."):
+        if module is not None:
+            module = module.__dict__["_modules"].get(name)
+    return module
 
 
 def delete(module: Base, name: str) -> None:

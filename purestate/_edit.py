@@ -33,8 +33,9 @@ def edit(model: Any, change: Callable[[Any], Any], where: Selector = "") -> Any:
             f"expected a model (purestate.Module) or a Definition, got {type(model).__name__}"
         )
     paths = select(definition, where, leaves).values()
-    with session(Open()):
+    with session(Open()) as life:
         opened = open_tables(definition, leaves)
+        life.copies[id(model)] = (model, opened)  # A part of the model, given back to it, is shared.
         for module in [opened.get_submodule(path) for path in paths]:
             change(module)
         if isinstance(model, Definition):

@@ -136,7 +136,8 @@ def uninitialized(names: list[str]) -> UninitializedError:
     return UninitializedError(
         f"the model has {len(names)} array(s) without a value: {shown}.\n"
         "    write: model = purestate.init(model, rng)\n"
-        "    or:    model, report = bridge.load_state_dict(model, state_dict)"
+        "    or:    model, report = bridge.load_state_dict(model, state_dict)\n"
+        "    A module in a plain list is a constant that neither reaches: hold it in nn.ModuleList."
     )
 
 

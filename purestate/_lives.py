@@ -5,6 +5,7 @@ call, an open module reads torch's registries in its ``__dict__``.
 """
 
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -111,7 +112,10 @@ def _submodule(module: Base, node: int) -> Any:
     """A submodule as a model of its own, with its own leaves."""
     definition, taken = module._definition.submodule(node)
     leaves = module._leaves
-    return unflatten(definition, tuple(leaves[leaf] for leaf in taken))
+    view = unflatten(definition, tuple(leaves[leaf] for leaf in taken))
+    # Registered beside the model it comes from, it is shared with it, as in torch (building.adopt).
+    view.__dict__["_origin"] = weakref.ref(module), node
+    return view
 
 
 def _at(module: Any, path: str) -> Any:

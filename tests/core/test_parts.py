@@ -203,3 +203,30 @@ def test_references_in_attributes_mean_the_live_arrays():
     assert model.order[0] is model.a
     again = pickle.loads(pickle.dumps(model.a))
     assert again._definition is model.a._definition
+
+
+def test_a_part_registered_beside_its_model_is_shared_as_in_torch():
+    class Holder(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.whole = model
+            self.part = model.encoder
+
+    model = Tied()
+    holder = Holder(model)
+    assert len(holder._leaves) == len(model._leaves)
+    assert holder.part._definition is model.encoder._definition
+    _, after = ps.call(holder.whole, X)
+    assert int(after.encoder.calls) == 2
+
+    class Parts(nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            self.first, self.second = first, second
+
+    parts = Parts(model.encoder, model.decoder)  # Siblings stay tied.
+    assert parts.first.weight is parts.second.weight
+    again = bridge.register_module(model, "third", model.decoder)
+    assert len(again._leaves) == len(model._leaves)
+    apart = Parts(copy.deepcopy(model.encoder), model.decoder)
+    assert len(apart._leaves) == 6

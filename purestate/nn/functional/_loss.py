@@ -58,7 +58,7 @@ def cross_entropy(
     Raises:
         ValueError: An unknown reduction, or batches of different sizes.
         RuntimeError: Other sizes or dtypes that do not fit, or a smoothing above 1.
-        IndexError: A target is not a class.
+        IndexError: A target is not a class, or the input has no axis.
     """
     reduction = settled(reduction, size_average, reduce)
     is_probability = input.shape == target.shape

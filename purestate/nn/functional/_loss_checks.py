@@ -86,6 +86,8 @@ def check_probabilities(
         )
     if ignore_index >= 0:
         raise RuntimeError("ignore_index is not supported for floating point target")
+    if input.ndim == 0:
+        raise IndexError("Dimension specified as 1 but tensor has no dimensions")
     classes = input.shape[min(input.ndim - 1, 1)]
     if weight is not None and weight.shape != (classes,):
         raise RuntimeError(

@@ -98,13 +98,14 @@ def lstm(
         raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
     _check_weights(input, weights, bias, num_layers, directions, proj_size)
     hx = _state(input, hx, num_layers * directions, weights[1].shape)
-    is_random = training and 0 < dropout < 1 and num_layers > 1
-    if is_random and rng is None:
-        raise ValueError(
-            "lstm in training with 0 < dropout < 1 needs a random key.\n"
-            "    write: lstm(..., rng=key), in a module rng=self.next_key()"
-        )
-    keys = jax.random.split(rng, num_layers) if is_random else [None] * num_layers
+    keys: Sequence[jax.Array | None] = [None] * num_layers
+    if training and 0 < dropout < 1 and num_layers > 1:
+        if rng is None:
+            raise ValueError(
+                "lstm in training with 0 < dropout < 1 needs a random key.\n"
+                "    write: lstm(..., rng=key), in a module rng=self.next_key()"
+            )
+        keys = list(jax.random.split(rng, num_layers))
 
     output, last_h, last_c = input, [], []  # output: (L, N, in), then (L, N, D * P)
     for layer in range(num_layers):
@@ -118,7 +119,7 @@ def lstm(
                 (hx[0][row], hx[1][row]),
                 weights[row * each : (row + 1) * each],
                 bias,
-                direction,
+                direction == 1,
             )
             outputs.append(ys)
             last_h.append(h)

@@ -16,8 +16,19 @@ from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._options import listed
 
 
-def settled(reduction: str, size_average: bool | None = None, reduce: bool | None = None) -> str:
+def settled(
+    reduction: str,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    stacklevel: int = 3,
+) -> str:
     """``"none"``, ``"mean"`` or ``"sum"``, from torch's argument and its two deprecated ones.
+
+    Args:
+        reduction: Torch's argument.
+        size_average: Deprecated in torch; overrides ``reduction``.
+        reduce: Deprecated in torch; overrides ``reduction``.
+        stacklevel: What a warning points at: 3 is the caller of the caller.
 
     Raises:
         ValueError: For another reduction.
@@ -30,12 +41,12 @@ def settled(reduction: str, size_average: bool | None = None, reduce: bool | Non
         warnings.warn(
             "size_average and reduce args will be deprecated, please use "
             f"reduction='{reduction}' instead.",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     if reduction == "elementwise_mean":
         warnings.warn(
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
         return "mean"
     if reduction not in ("none", "mean", "sum"):

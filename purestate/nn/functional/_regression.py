@@ -88,7 +88,11 @@ def l1_loss(
 
 @functools.partial(jax.jit, static_argnames="reduction")
 def _l1(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
-    return _weighted(jnp.abs(input - target), weight, reduction)
+    difference = input - target
+    if jnp.iscomplexobj(difference):
+        return _weighted(jnp.abs(difference), weight, reduction)
+    # The absolute value, but with the derivative 0 at 0: that of JAX's own is 1.
+    return _weighted(difference * jnp.sign(difference), weight, reduction)
 
 
 def smooth_l1_loss(
@@ -216,4 +220,4 @@ def _checked(
             raise ValueError(
                 f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'."
             )
-    return settled(reduction, size_average, reduce)
+    return settled(reduction, size_average, reduce, stacklevel=4)

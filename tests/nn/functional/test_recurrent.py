@@ -57,6 +57,25 @@ def test_float64():
         check_function(*case(dtype=torch.float64, num_layers=2, bidirectional=True, proj_size=2))
 
 
+@pytest.mark.parametrize("is_batched", [True, False], ids=["batched", "unbatched"])
+def test_no_state_is_zeros(is_batched):
+    options = {"num_layers": 2, "bidirectional": True, "proj_size": 2}
+    ours, _, (x, h, c, *weights) = case(is_batched, **options)
+    zeros = ours(*to_jax([x, torch.zeros_like(h), torch.zeros_like(c), *weights]))
+    output, (h, c) = lstm(to_jax(x), None, to_jax(weights), **options)
+    assert_close((output, h, c), zeros)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_types_stay_half(dtype):
+    ours, _, args = case(dtype=dtype)
+    _, theirs, _ = case()
+    outputs = ours(*to_jax(list(args)))
+    assert {out.dtype for out in outputs} == {to_jax(dtype)}
+    for out, wide in zip(outputs, theirs(*(value.float() for value in args)), strict=True):
+        np.testing.assert_allclose(np.float32(out), wide.detach().numpy(), atol=0.03)
+
+
 def test_derivatives_of_both_orders_in_both_modes():
     ours, _, args = case(dtype=torch.float64, bidirectional=True, proj_size=2)
     with jax.enable_x64(True):
@@ -79,7 +98,7 @@ def test_a_batch_of_none():
 
 
 def test_dropout_is_between_layers_and_is_the_keys():
-    ours, theirs, args = case(num_layers=2)
+    ours, _, args = case(num_layers=2)
     arrays = to_jax(list(args))
     key = jax.random.key(0)
     plain = ours(*arrays)
@@ -98,7 +117,7 @@ def test_dropping_everything_between_layers_is_torchs():
     module = torch.nn.LSTM(3, 4, num_layers=2, dropout=1.0)
     input, state = torch.randn(5, 2, 3), torch.zeros(2, 2, 4)
     expected, _ = module(input)
-    weights = to_jax([weight.detach() for weight in module._flat_weights])
+    weights = to_jax([weight.detach() for weight in module.parameters()])
     state = to_jax(state)
     output, _ = lstm(to_jax(input), (state, state), weights, num_layers=2, dropout=1.0, training=True)
     assert_close(output, expected)
@@ -126,3 +145,34 @@ def test_errors():
         wrong, wrong_ours = list(args), [x, h, c, *weights]
         wrong[place], wrong_ours[place] = args[place][:, :1], wrong_ours[place][:, :1]
         assert text(lambda args=wrong_ours: ours(*args)) == text(lambda args=wrong: theirs(*args))
+
+
+def replaced(values, place, value):
+    return [*values[:place], value, *values[place + 1 :]]
+
+
+def test_sizes_and_dtypes_that_do_not_fit():
+    ours, _, args = case()
+    arrays = to_jax(list(args))
+    x, h, c, w_ih, w_hh, *_ = arrays
+    refusals = [
+        (0, x[..., :2], "input.size(-1) must be equal to input_size. Expected 3, got 2"),
+        (4, w_hh[:, :3], "lstm: expected weights[1] of size [16, 4], got [16, 3]"),
+        (5, w_ih, "lstm: expected weights[2] of size [16], got [16, 3]"),
+        (1, h[0], "For batched 3-D input, hx and cx should also be 3-D but got (2-D, 3-D) tensors"),
+        (
+            0,
+            x[:, 0],
+            "For unbatched 2-D input, hx and cx should also be 2-D but got (3-D, 3-D) tensors",
+        ),
+        (0, x.astype("float16"), "mat1 and mat2 must have the same dtype, but got Half and Float"),
+        (
+            2,
+            c.astype("float16"),
+            "Input and hidden tensors are not the same dtype, found input tensor with Float and "
+            "hidden tensor with Half",
+        ),
+    ]
+    for place, value, expected in refusals:
+        wrong = replaced(arrays, place, value)
+        assert text(lambda wrong=wrong: ours(*wrong)) == f"RuntimeError: {expected}"
