@@ -147,7 +147,7 @@ class TorchTie(torch.nn.Module):
 
 def test_assign_keeps_ties_and_leaves_the_callers_metadata_alone():
     theirs = TorchTie()
-    torch_sd = theirs.state_dict()
+    torch_sd: Any = theirs.state_dict()
     theirs.load_state_dict(torch_sd, assign=True)
     assert theirs.b.weight is not theirs.a.weight
     assert torch_sd._metadata[""]["assign_to_params_buffers"]
@@ -210,7 +210,7 @@ def test_tied_buffers_stay_tied_in_a_conversion():
 
 
 def test_the_gradient_of_hardswish_at_nan_is_nan():
-    theirs = torch.tensor(float("nan"), requires_grad=True)
+    theirs: Any = torch.tensor(float("nan"), requires_grad=True)
     torch.nn.functional.hardswish(theirs).backward()
     assert float(theirs.grad) == 1.0
     assert jnp.isnan(jax.grad(nn.functional.hardswish)(jnp.nan))

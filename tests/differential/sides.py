@@ -5,6 +5,7 @@ here it is another value, on torch's side the same object.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Side(NamedTuple):
         numpy: From an array, parameter or buffer to numpy.
         state_dict: ``(model, prefix="")`` to the mapping.
         metadata: From a ``state_dict`` to the table of versions.
+        versioned: From names and arrays and a table of versions to a ``state_dict``.
         load: ``(model, sd, strict=True, assign=False)`` to ``(model, report)``.
         set_submodule: ``(model, target, module, strict=False)`` to the model.
         unsaved: The names of a module's own buffers that are not persistent.
@@ -40,6 +42,7 @@ class Side(NamedTuple):
     numpy: Callable[[Any], np.ndarray]
     state_dict: Callable[..., Any]
     metadata: Callable[[Any], dict[str, Any]]
+    versioned: Callable[[Mapping[str, Any], Any], Any]
     load: Callable[..., tuple[Any, Any]]
     set_submodule: Callable[..., Any]
     unsaved: Callable[[Any], set[str]]
@@ -47,6 +50,12 @@ class Side(NamedTuple):
 
 def _torch_load(model, sd, strict=True, assign=False):
     return model, model.load_state_dict(sd, strict=strict, assign=assign)
+
+
+def _torch_versioned(items, metadata):
+    sd: Any = OrderedDict(items)
+    sd._metadata = OrderedDict((path, dict(entry)) for path, entry in metadata.items())
+    return sd
 
 
 def _torch_set_submodule(model, target, module, strict=False):
@@ -67,6 +76,7 @@ TORCH = Side(
     to_numpy,
     lambda model, prefix="": model.state_dict(prefix=prefix),
     lambda sd: {path: dict(entry) for path, entry in sd._metadata.items()},
+    _torch_versioned,
     _torch_load,
     _torch_set_submodule,
     lambda module: set(module._non_persistent_buffers_set),
@@ -79,6 +89,7 @@ OURS = Side(
     np.asarray,
     lambda model, prefix="": bridge.state_dict(model, prefix=prefix),
     lambda sd: sd.metadata,
+    lambda items, metadata: bridge.StateDict(items, metadata=metadata),
     bridge.load_state_dict,
     bridge.set_submodule,
     _our_unsaved,
@@ -88,9 +99,11 @@ SIDES = (TORCH, OURS)
 
 
 _TYPENAMES = (
-    (r"'(torch\.(cuda\.)?\w*Tensor|jax\.Array|purestate\._parameter\.Buffer)'", "'array'"),
-    (r"\b(torch\.nn\.parameter|purestate\._parameter)\.Parameter\b", "Parameter"),
-    (r"<class '(torch\.Tensor|jaxlib\.[\w.]+)'>", "<class 'array'>"),
+    (r"\btorch\.(cuda\.)?\w*Tensor\b(?! or)", "array"),
+    (r"\bjax\.Array\b", "array"),
+    (r"\bpurestate\._parameter\.(Parameter|Buffer)\b", "array"),
+    (r"\btorch\.nn\.parameter\.Parameter\b", "array"),
+    (r"<class '(array|jaxlib\.[\w.]+)'>", "<class 'array'>"),
     (r"\b(torch\.nn\.modules|purestate\.nn)\.(\w+)\.(\w+)", r"nn.\2.\3"),
     (r"\b(torch\.nn\.modules\.module|purestate\._module)\.Module\b", "nn.Module"),
     (r"\btests\.differential\.\w+\.(\w+\.<locals>\.)*", ""),
