@@ -188,7 +188,7 @@ class Definition:
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """The first name of each leaf, in leaf order: as a parameter where it is one."""
+        """The first name of each leaf in leaf order; its parameter name where it is a parameter."""
         first: dict[int, str] = {}
         for entry in sorted(self.entries, key=lambda entry: entry.kind != "parameter"):
             first.setdefault(entry.leaf, entry.name)
@@ -201,12 +201,12 @@ class Definition:
 
     @functools.cached_property
     def trainable(self) -> tuple[int, ...]:
-        """The leaves that train: parameters with ``requires_grad``."""
+        """The leaves that train, which are parameters with ``requires_grad``."""
         return tuple(i for i, leaf in enumerate(self.leaves) if leaf.trainable)
 
     @functools.cached_property
     def held(self) -> tuple[int, ...]:
-        """The other leaves: buffers and frozen parameters."""
+        """The leaves that do not, which are buffers and frozen parameters."""
         return tuple(i for i, leaf in enumerate(self.leaves) if not leaf.trainable)
 
     @functools.cached_property

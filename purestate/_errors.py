@@ -57,6 +57,7 @@ _RIGHT_LINE = {
     "zero_grad": "nothing: gradients are return values of jax.grad, none are stored on a model",
     "share_memory": "nothing: arrays are immutable and may be shared as they are",
     "compile": "step = jax.jit(step)",
+    "register_forward_hook": "y, model, outputs = purestate.capture(model, x, at=path)",
 }
 
 REMEDIES = {

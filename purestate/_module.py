@@ -12,6 +12,7 @@ module is read or written is in ``purestate._lives``; this file is the class tha
 """
 
 import abc
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,6 +36,12 @@ class ModuleMeta(abc.ABCMeta):
         jax.tree_util.register_pytree_with_keys(
             cls, lives.flatten_with_keys, lives.unflatten, lives.flatten
         )
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The constructor's arguments, for ``help`` and editors."""
+        signature = inspect.signature(cls.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if building.current_session() is not None:

@@ -8,7 +8,6 @@ the leaves of the model, and what the boxes knew (trains or not, saved or not) i
 A box behaves as its array in arithmetic, so constructor code may compute with it.
 """
 
-import operator
 from typing import Any
 
 import jax
@@ -84,27 +83,54 @@ class Box:
     def __len__(self) -> int:
         return self.data.shape[0]
 
+    def __getattr__(self, name: str) -> Any:
+        # Whatever else an array has: shape helpers, reductions, ``T``.
+        if name in Box.__slots__ or name.startswith("__"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self.value(), name)
 
-def _install_arithmetic() -> None:
-    """Give Box the operators of an array, each applied to the array inside."""
+    def __add__(self, other: Any) -> Any:
+        return self.value() + _operand(other)
 
-    def binary(function):
-        def forward(self, other):
-            return function(self.value(), other.value() if isinstance(other, Box) else other)
+    def __radd__(self, other: Any) -> Any:
+        return other + self.value()
 
-        def reflected(self, other):
-            return function(other, self.value())
+    def __sub__(self, other: Any) -> Any:
+        return self.value() - _operand(other)
 
-        return forward, reflected
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.value()
 
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-        forward, reflected = binary(getattr(operator, name))
-        setattr(Box, f"__{name}__", forward)
-        setattr(Box, f"__r{name}__", reflected)
-    setattr(Box, "__neg__", lambda self: -self.value())  # noqa: B010
+    def __mul__(self, other: Any) -> Any:
+        return self.value() * _operand(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.value()
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.value() / _operand(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.value()
+
+    def __pow__(self, other: Any) -> Any:
+        return self.value() ** _operand(other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.value()
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.value() @ _operand(other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return other @ self.value()
+
+    def __neg__(self) -> Any:
+        return -self.value()
 
 
-_install_arithmetic()
+def _operand(other: Any) -> Any:
+    return other.value() if isinstance(other, Box) else other
 
 
 def _check_requires_grad(data: Any, requires_grad: bool) -> bool:

@@ -75,5 +75,5 @@ def _glob(text: str) -> re.Pattern[str]:
 def _name(text: str) -> str:
     """The pattern of one name of a glob."""
     stands_for = {"*": "[^.]*", "?": "[^.]"}
-    parts = re.findall(r"\[[^\]]+\]|.", text)
-    return "".join(part if len(part) > 1 else stands_for.get(part, re.escape(part)) for part in parts)
+    parts: list[str] = re.findall(r"\[[^\]]+\]|.", text)
+    return "".join(part if len(part) > 1 else stands_for.get(part) or re.escape(part) for part in parts)

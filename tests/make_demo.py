@@ -113,7 +113,7 @@ def main(csv: Path) -> None:
     if margin < 1e-4:
         raise RuntimeError(f"a digit is undecided (margin {margin}): rounding could change its class")
     DATA.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(DATA / "digits.npz", **digits)
+    np.savez_compressed(DATA / "digits.npz", allow_pickle=False, **digits)
     checkpoint = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),

@@ -138,7 +138,7 @@ def check_function(
             for out in outputs
         )
 
-    total = sum(
+    total: Any = sum(
         (torch.real(out) * torch.from_numpy(_weights(out.shape)).to(torch.real(out).dtype)).sum()
         for out in differentiable
     )

@@ -140,8 +140,8 @@ def test_one_further_step_is_the_same_on_both_sides(story):
 def test_one_shape_means_one_compilation(story):
     # The one further step of the test above is another definition; both evaluations are one.
     del story
-    assert correct._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
-    assert train_step._cache_size() <= 2  # pyright: ignore[reportFunctionMemberAccess]
+    assert correct._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert train_step._cache_size() <= 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_it_runs_without_torch(tmp_path):

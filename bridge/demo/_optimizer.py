@@ -52,7 +52,8 @@ def from_torch(
 
     b1, b2 = group["betas"]
     optimizer = optax.adam(group["lr"], b1=b1, b2=b2, eps=group["eps"])
-    adam, *others = optimizer.init(params)  # pyright: ignore[reportGeneralTypeIssues]
+    fresh: Any = optimizer.init(params)
+    adam, *others = fresh
     count = jnp.array(int(steps.pop()), adam.count.dtype)
     adam = adam._replace(count=count, mu=averages("exp_avg"), nu=averages("exp_avg_sq"))
     return optimizer, (adam, *others)

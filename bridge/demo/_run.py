@@ -55,9 +55,9 @@ def _tell(console: Console, out: Path, epochs: int) -> None:
     definition, params, buffers = purestate.split(model)
     evaluation = bridge.eval(definition)
     before = int(correct(evaluation, params, buffers, test))
-    _say(console, f"Accuracy before: {_accuracy(before, test)} test digits, as PyTorch counted.")
     if before != checkpoint["test_correct"]:
         raise Mismatch(f"PyTorch got {checkpoint['test_correct']} test digits right, JAX {before}")
+    _say(console, f"Accuracy before: {_accuracy(before, test)} test digits, as PyTorch counted.")
 
     optimizer, state = from_torch(checkpoint["optimizer"], params)
     key = jax.random.key(0)

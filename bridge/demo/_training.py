@@ -39,7 +39,8 @@ def train_step(
 
     (loss, buffers), gradients = jax.value_and_grad(loss_of, has_aux=True)(params)
     updates, state = optimizer.update(gradients, state, params)
-    return optax.apply_updates(params, updates), buffers, state, loss
+    moved: Any = optax.apply_updates(params, updates)
+    return moved, buffers, state, loss
 
 
 @jax.jit

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 import bridge
 import purestate as ps
@@ -124,7 +125,7 @@ def test_consume_prefix_agrees_with_torch():
     names = ["module.a.weight", "module.b", "other", "module"]
     theirs = torch.nn.Module().state_dict()
     theirs.update({name: torch.ones(1) for name in names})
-    torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(theirs, "module.")
+    consume_prefix_in_state_dict_if_present(theirs, "module.")
     ours, _ = bridge.strip_prefix(dict.fromkeys(names, np.ones(1)), "module.")
     assert set(ours) == set(theirs)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ def test_a_thousand_steps_trace_once():
 def test_train_and_eval_add_one_entry_each():
     import bridge
 
-    step = jax.jit(lambda m: jax.tree.map(lambda a: a + 1, m))
+    step: Any = jax.jit(lambda m: jax.tree.map(lambda a: a + 1, m))
     model = Stack(2)
     for _ in range(3):
         step(model)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def test_named_arrays_is_an_immutable_ordered_pytree():
     with pytest.raises(AttributeError, match=r"params \| \{name: array\}"):
         arrays.b = 1
     with pytest.raises(TypeError):
-        arrays["b"] = 1
+        arrays["b"] = 1  # pyright: ignore[reportIndexIssue]
     assert list(arrays | {"c": jnp.ones(1)}) == ["b", "a", "c"]
     again = pickle.loads(pickle.dumps(arrays))
     assert jax.tree.structure(again) == jax.tree.structure(arrays)
@@ -52,7 +53,7 @@ def test_optax_keeps_the_type_and_never_sees_what_is_frozen():
     state = optimizer.init(params)
     grads = jax.grad(lambda p: jnp.sum(ps.apply(definition, p, buffers, X)[0] ** 2))(params)
     updates, _ = optimizer.update(grads, state, params)
-    new = optax.apply_updates(params, updates)
+    new: Any = optax.apply_updates(params, updates)
     assert type(grads) is type(updates) is type(new) is ps.NamedArrays
     after = ps.merge(definition, new, buffers)
     assert after.decoder.weight is model.decoder.weight

@@ -761,7 +761,11 @@ def test_a_child_is_not_assigned_under_a_dotted_or_empty_name(name, text):
 
     assert [key for key, _ in construct(TORCH, build).named_children()] == [name]
     assert outcome(lambda: construct(OURS, build)) == ("KeyError", text)
-    added = [outcome(lambda: construct(side, lambda s, m: m.add_module(name, linear(s)))) for side in SIDES]
+
+    def add(side, module):
+        module.add_module(name, linear(side))
+
+    added = [outcome(lambda side=side: construct(side, add)) for side in SIDES]
     assert added[0] == added[1] == ("KeyError", text)
 
 
@@ -815,7 +819,11 @@ def test_repr_before_super_init():
         construct(side, lambda s, m: None, before=lambda s, m: seen.append(outcome(lambda: repr(m))))
         return seen[0]
 
-    assert attempt(OURS) == attempt(TORCH) == ("AttributeError", "'Net' object has no attribute '_modules'")
+    assert (
+        attempt(OURS)
+        == attempt(TORCH)
+        == ("AttributeError", "'Net' object has no attribute '_modules'")
+    )
 
 
 # Arguments that the constructor does not take.

@@ -113,9 +113,9 @@ def normalised(error: Exception) -> str:
     return text.replace("tests.differential.test_random_trees.build.<locals>.", "")
 
 
-def observed(model: Any) -> dict[str, Any]:
+def observed(model: Any) -> dict[Any, Any]:
     """Everything both sides can say about a model."""
-    seen: dict[str, Any] = {}
+    seen: dict[Any, Any] = {}
     for unique in (True, False):
         seen["parameters", unique] = [n for n, _ in model.named_parameters(remove_duplicate=unique)]
         seen["buffers", unique] = [n for n, _ in model.named_buffers(remove_duplicate=unique)]

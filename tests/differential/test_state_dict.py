@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 import bridge
 import purestate as ps
@@ -59,7 +60,7 @@ def contents(side, model):
     return {name: plain(side, value) for name, value in named}
 
 
-def loaded(side, sd, strict=True, assign=False, build=net):
+def loaded(side, sd, strict=True, assign=False, build=net) -> Any:
     """What a load of ``sd(side)`` says and leaves: the error or the report, and the contents."""
     model = construct(side, build)
     try:
@@ -74,7 +75,7 @@ def loaded(side, sd, strict=True, assign=False, build=net):
     )
 
 
-def agree(sd, build=net, **options):
+def agree(sd, build=net, **options) -> Any:
     """Both sides say and leave the same; what they say."""
     theirs = loaded(TORCH, sd, build=build, **options)
     assert loaded(OURS, sd, build=build, **options) == theirs
@@ -295,12 +296,12 @@ def test_everything_at_once_in_torchs_order(strict):
         assert lines[1] == 'Unexpected key(s) in state_dict: "zzz", "aaa.b". '
         lines = lines[2:]
     assert lines == [
-        "size mismatch for weight: copying a param with shape torch.Size([1]) from checkpoint, the shape "
-        "in current model is torch.Size([3]).",
-        "size mismatch for scale: copying a param with shape torch.Size([2]) from checkpoint, the shape "
-        "in current model is torch.Size([]).",
-        'While copying the parameter named "head.mask", expected torch.Tensor or Tensor-like object from '
-        "checkpoint but received <class 'str'>",
+        "size mismatch for weight: copying a param with shape torch.Size([1]) from checkpoint, "
+        "the shape in current model is torch.Size([3]).",
+        "size mismatch for scale: copying a param with shape torch.Size([2]) from checkpoint, "
+        "the shape in current model is torch.Size([]).",
+        'While copying the parameter named "head.mask", expected torch.Tensor or Tensor-like object '
+        "from checkpoint but received <class 'str'>",
     ]
 
 
@@ -311,7 +312,7 @@ def test_the_error_names_the_class_of_the_root():
     def sd(side):
         return {f"inner.{name}": value for name, value in filled(side, drop=["weight"]).items()}
 
-    kind, text = agree(sd, build=build)
+    _, text = agree(sd, build=build)
     assert text == (
         'Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "inner.weight". '
     )
@@ -621,7 +622,7 @@ PREFIXED = ["module.a", "b", "module.c.module.d", "modulex.e", "module."]
 def test_a_prefix_taken_off_names_and_versions():
     versions = {"": {"version": 1}, "module": {"version": 1}, "module.c": {"version": 2}}
     theirs = TORCH.versioned({name: TORCH.array([1.0]) for name in PREFIXED[:4]}, versions)
-    torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(theirs, "module.")
+    consume_prefix_in_state_dict_if_present(theirs, "module.")
     ours = OURS.versioned({name: OURS.array([1.0]) for name in PREFIXED[:4]}, versions)
     stripped, _ = bridge.strip_prefix(ours, "module.")
     assert set(stripped) == set(theirs)
@@ -636,17 +637,14 @@ def test_a_prefix_taken_off_names_and_versions():
 def test_a_wrapped_models_file_into_the_model_itself():
     wrapped = {}
     for side in SIDES:
-        outer = construct(side, lambda side, m: setattr(m, "module", started_inside(side)))
+        inner = started(side)
+        outer = construct(side, lambda side, m: setattr(m, "module", inner))  # noqa: B023
         wrapped[side.name] = side.state_dict(outer)
-    torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(wrapped["torch"], "module.")
+    consume_prefix_in_state_dict_if_present(wrapped["torch"], "module.")
     stripped, _ = bridge.strip_prefix(wrapped["purestate"], "module.")
     assert OURS.metadata(stripped) == TORCH.metadata(wrapped["torch"])
     _, report = bridge.load_state_dict(started(OURS), stripped)
     assert str(report) == "<All keys matched successfully>"
-
-
-def started_inside(side):
-    return construct(side, norms)
 
 
 # A round trip through the other library.

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 import purestate as ps
-from tests.differential.sides import OURS, SIDES, TORCH, construct, normalise, outcome, plain, registries
+from tests.differential.sides import (
+    OURS,
+    SIDES,
+    TORCH,
+    construct,
+    normalise,
+    outcome,
+    plain,
+    registries,
+)
 
 
 def tree(side, m):
@@ -204,7 +213,6 @@ TARGETS = [
     "first.count",
     "first.inner.weight",
     "other_count",
-    "as_buffer",
     "training",
     "first.inner.missing",
 ]
@@ -219,6 +227,17 @@ def test_reaching_in(method, target):
         return found, error
 
     agree(ask)
+
+
+def test_a_parameter_registered_as_a_buffer_is_a_buffer_here_and_both_in_torch():
+    def ask(side, m):
+        found = []
+        error = outcome(lambda: found.append(plain(side, m.get_parameter("as_buffer"))))
+        return found, error, plain(side, m.get_buffer("as_buffer"))
+
+    assert in_both_lives(TORCH, ask) == [([[0.0]], None, [0.0])] * 2
+    refused = ("AttributeError", "`as_buffer` is not an nn.Parameter")
+    assert in_both_lives(OURS, ask) == [([], refused, [0.0])] * 2
 
 
 def test_the_texts_of_reaching_in():
@@ -367,7 +386,10 @@ def test_a_child_hidden_by_its_class_stays_hidden_after_a_walk():
 
     assert agree(ask, hidden) == (
         (7, True),
-        ([("", "Net"), ("taken", "ReLU"), ("forward", "Tanh")], [("taken", "ReLU"), ("forward", "Tanh")]),
+        (
+            [("", "Net"), ("taken", "ReLU"), ("forward", "Tanh")],
+            [("taken", "ReLU"), ("forward", "Tanh")],
+        ),
         (7, True),
     )
 

@@ -115,11 +115,11 @@ def test_the_in_place_names_set_the_initialiser_in_a_constructor():
         (lambda m: nn.init.dirac_(m.weight), lambda m: torch.nn.init.dirac_(m.weight)),
         (
             lambda m: nn.init.kaiming_uniform_(m.weight, mode="fan"),
-            lambda m: torch.nn.init.kaiming_uniform_(m.weight, mode="fan"),
+            lambda m: getattr(torch.nn.init, "kaiming_uniform_")(m.weight, mode="fan"),
         ),
         (
             lambda m: nn.init.kaiming_uniform_(m.weight, nonlinearity="gelu"),
-            lambda m: torch.nn.init.kaiming_uniform_(m.weight, nonlinearity="gelu"),
+            lambda m: getattr(torch.nn.init, "kaiming_uniform_")(m.weight, nonlinearity="gelu"),
         ),
         (
             lambda m: nn.init.calculate_gain("leaky_relu", True),

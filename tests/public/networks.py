@@ -140,7 +140,7 @@ def define(nn: Any, ops: Any) -> SimpleNamespace:
                 (6, 320, 1, 1),
             ]
             channels = 32
-            self.features = [conv_bn(3, channels, 3, 2, 1)]
+            self.features: Any = [conv_bn(3, channels, 3, 2, 1)]
             for expansion, out, repeats, stride in settings:
                 for index in range(repeats):
                     self.features.append(

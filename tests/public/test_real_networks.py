@@ -2,6 +2,7 @@
 
 import copy
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +82,7 @@ def loaded(name, folder):
     return ours, theirs, x, contents, original
 
 
-def total(outputs):
+def total(outputs) -> Any:
     """A weighted sum of all outputs: a plain sum over a softmax has no gradient."""
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return sum((output * weights(output)).sum() for output in outputs)

@@ -145,11 +145,11 @@ def softplus(input: jax.Array, beta: float = 1.0, threshold: float = 20.0) -> ja
 
     Torch's name: ``torch.nn.functional.softplus``.
     """
-    beta = jnp.asarray(beta, input.dtype)
-    scaled = input * beta
+    factor = jnp.asarray(beta, input.dtype)
+    scaled = input * factor
     linear = scaled > threshold
     bounded = jnp.where(linear, jnp.zeros((), input.dtype), scaled)
-    return jnp.where(linear, input, jnp.log1p(jnp.exp(bounded)) / beta)
+    return jnp.where(linear, input, jnp.log1p(jnp.exp(bounded)) / factor)
 
 
 @functools.partial(jax.jit, static_argnames="inplace")
