@@ -12,9 +12,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from purestate._attributes import FrozenDict, FrozenList
 from purestate._base import Base
 from purestate._definition import Definition
+from purestate._frozen import FrozenDict, FrozenList
 from purestate._lives import flatten
 
 
@@ -49,7 +49,10 @@ class Audit(tuple[Row, ...]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return next(row for row in self if row.name == key)
+            found = [row for row in self if row.name == key]
+            if not found:
+                raise KeyError(key)
+            return found[0]
         return super().__getitem__(key)
 
     def table(self, title: str = "") -> Table:

@@ -98,7 +98,7 @@ def _cast(model: Any, dtype: Any, kind: Any, keep: Selector | None) -> Any:
 
 
 def _cast_array(array: Any, dtype: Any) -> Any:
-    if isinstance(array, AbstractArray):
+    if isinstance(array, jax.ShapeDtypeStruct):
         return array.update(dtype=dtype)
     if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(
         dtype, jnp.complexfloating

@@ -62,12 +62,13 @@ def rename(sd: Mapping[str, Any], rules: Rules, *, model: Any = None) -> tuple[S
     metadata = getattr(sd, "metadata", {})
     result.metadata = {_path(apply, path): entry for path, entry in metadata.items()}
     expected = [] if model is None else _persistent_names(model)
+    known = set(expected)
     report = RenameReport(
         {old: new for old, new in renamed.items() if old != new},
         [old for old, new in renamed.items() if old == new],
         unused,
         [name for name in expected if name not in result],
-        [] if model is None else [name for name in result if name not in set(expected)],
+        [] if model is None else [name for name in result if name not in known],
     )
     return result, report
 

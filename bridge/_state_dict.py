@@ -83,7 +83,7 @@ def _below(definition: Definition, where: Selector | None, leaves: Any) -> Calla
 def _widen(array: Any, leaf: Leaf) -> Any:
     if leaf.stored_dtype is None or isinstance(array, Tracer):
         return array
-    if isinstance(array, AbstractArray):
+    if isinstance(array, jax.ShapeDtypeStruct):
         return array.update(dtype=np.dtype(leaf.stored_dtype))
     return np.asarray(array).astype(leaf.stored_dtype)
 
@@ -184,11 +184,13 @@ class _Load:
             else:
                 self.missing.append(prefix + name)
         self._report_unexpected(node, prefix, keys, own, state, {name for name, _ in expected})
+        below: dict[str, list[str]] = {}
+        for key in keys:
+            below.setdefault(key[len(prefix) :].partition(".")[0], []).append(key)
         for name, child in node.modules:
-            if child is None:
-                continue
-            below = [key for key in keys if key.startswith(f"{prefix}{name}.")]
-            self.module(child, getattr(module, name), prefix + name, below)
+            if child is not None:
+                nested = [key for key in below.get(name, ()) if len(key) > len(prefix + name)]
+                self.module(child, module._modules[name], prefix + name, nested)
 
     def _report_unexpected(
         self,
@@ -220,8 +222,7 @@ class _Load:
         if (
             len(current.shape) == 0
             and isinstance(value, np.ndarray | jax.Array)
-            and value.ndim == 1
-            and value.size
+            and value.shape == (1,)
         ):
             value = value[0]  # A scalar as files before torch 0.4 have it.
         if tuple(value.shape) != tuple(current.shape):
@@ -235,7 +236,7 @@ class _Load:
             return
         try:
             self.leaves[leaf] = self._convert(leaf, current, value, key)
-        except (OverflowError, TypeError) as error:
+        except (OverflowError, RuntimeError, TypeError) as error:
             self.errors.append(
                 f'While copying the parameter named "{key}", whose dimensions in the model are '
                 f"{_size(current)} and whose dimensions in the checkpoint are {_size(value)}, an "
@@ -244,9 +245,15 @@ class _Load:
 
     def _convert(self, leaf: int, current: Any, value: Any, key: str) -> Any:
         wide = np.dtype(value.dtype)
+        if not jnp.issubdtype(wide, np.number) and wide != np.bool_:
+            raise TypeError(f"expected numbers, got an array of dtype {wide}")
         narrowed = jax.dtypes.canonicalize_dtype(wide)
         dtype = narrowed if self.assign else current.dtype
         if self.assign:
+            if self.definition.leaves[leaf].trainable and not jnp.issubdtype(dtype, jnp.inexact):
+                raise RuntimeError(
+                    "Only Tensors of floating point and complex dtype can require gradients"
+                )
             self.stored[leaf] = wide.name if narrowed != wide else None
         elif narrowed != wide and dtype == narrowed and np.issubdtype(wide, np.integer):
             # What is int32 here only because JAX narrows goes back to a file as int64.
@@ -259,11 +266,10 @@ class _Load:
             array = value if value.dtype == dtype else value.astype(dtype)
         else:
             array = _fitted(value, np.dtype(dtype), key)
-        place = (
-            current.sharding
-            if getattr(current, "committed", isinstance(current, AbstractArray))
-            else None
-        )
+        placed = isinstance(current, AbstractArray)
+        if isinstance(current, jax.Array) and not isinstance(current, Tracer):
+            placed = current.committed
+        place = current.sharding if placed else None
         return array if place is None else jax.device_put(array, place)
 
 

@@ -11,12 +11,14 @@ method, a list of weights. Such references are kept as node and leaf numbers and
 the attribute is read, so that they always mean the current arrays.
 """
 
+import contextlib
+import dataclasses
 import functools
 import hashlib
 import types
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ import numpy as np
 from jax.core import Tracer
 
 from purestate._errors import BuildError
+from purestate._frozen import FrozenDict, FrozenList, like, pack, unpack
 
 
 LARGE_CONSTANT = 1 << 20
@@ -60,6 +63,13 @@ class Attribute(NamedTuple):
     key: Hashable
     refers: bool
 
+    def __reduce__(self):
+        return (_unpacked, (self.name, pack(self.value), self.key, self.refers))
+
+
+def _unpacked(name: str, value: Any, key: Hashable, refers: bool) -> Attribute:
+    return Attribute(name, unpack(value), key, refers)
+
 
 class Identity:
     """A hashable key for an object that has no value semantics: equal only to itself."""
@@ -76,32 +86,30 @@ class Identity:
         return id(self.target)
 
 
-def _refuse(self, *args, **kwargs) -> NoReturn:
-    del args, kwargs
-    raise TypeError(
-        f"this {type(self).__mro__[1].__name__} is a constant of a finished model and cannot change.\n"
-        "    write: copy it first, or hold what changes in a buffer"
-    )
+class Typed:
+    """A hashable key for a value: equal to an equal value of the very same type."""
 
+    __slots__ = ("value",)
 
-class FrozenList(list):
-    """A list that is equal to the one assigned and refuses to change."""
+    def __init__(self, value: Any):
+        self.value = value
 
-    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Typed)
+            and type(self.value) is type(other.value)
+            and bool(self.value == other.value)
+        )
 
-    def __reduce__(self):
-        return (FrozenList, (list(self),))
-
-
-class FrozenDict(dict):
-    """A dict that is equal to the one assigned and refuses to change."""
-
-    update = pop = popitem = clear = setdefault = _refuse
-    __setitem__ = __delitem__ = __ior__ = _refuse
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
 
     def __reduce__(self):
-        return (FrozenDict, (dict(self),))
+        return (_unpacked_key, (pack(self.value),))
+
+
+def _unpacked_key(value: Any) -> Typed:
+    return Typed(unpack(value))
 
 
 def freeze(
@@ -120,10 +128,18 @@ def freeze(
     reference = refer(value)
     if reference is not None:
         return reference, type(reference), True
+    if isinstance(value, Reference):
+        return value, type(value), True  # Out of reach of a submodule that was edited on its own.
+    if isinstance(value, np.generic):
+        return value, (type(value), str(value.dtype), value.tobytes()), False
     if isinstance(value, float):
-        return value, (float, value.hex()), False
-    if value is None or isinstance(value, bool | int | str | bytes | complex | type):
+        return value, (type(value), value.hex()), False
+    if isinstance(value, complex):
+        return value, (type(value), value.real.hex(), value.imag.hex()), False
+    if value is None or isinstance(value, bool | int | str | bytes | type):
         return value, (type(value), value), False
+    if isinstance(value, slice):
+        return value, (slice, str(value)), False
     if isinstance(value, Tracer):
         raise BuildError(
             f"{where} is a traced array; a plain attribute is a constant and outlives the trace.\n"
@@ -131,21 +147,24 @@ def freeze(
         )
     if isinstance(value, jax.Array | np.ndarray):
         return _freeze_array(value, where)
-    if type(value) is list or type(value) is FrozenList:
+    if isinstance(value, list):
         items, keys, refers = _freeze_items(value, refer, where)
         return FrozenList(items), (list, keys), refers
     if isinstance(value, tuple):
         items, keys, refers = _freeze_items(value, refer, where)
-        rebuild = getattr(type(value), "_make", type(value))
-        return rebuild(items), (type(value), keys), refers
-    if type(value) is dict or type(value) is FrozenDict:
+        return like(value, items), (type(value), keys), refers
+    if isinstance(value, dict):
         items, keys, refers = _freeze_items(value.values(), refer, where)
-        return FrozenDict(zip(value, items, strict=True)), (dict, tuple(value), keys), refers
+        names = tuple(freeze(key, refer, where)[1] for key in value)
+        return FrozenDict(zip(value, items, strict=True)), (dict, names, keys), refers
     if isinstance(value, set | frozenset):
-        return frozenset(value), (frozenset, frozenset((type(v), v) for v in value)), False
+        members = frozenset(freeze(item, refer, where)[1] for item in value)
+        return frozenset(value), (frozenset, members), False
     if type(value) is functools.partial:
         return _freeze_partial(value, refer, where)
-    if isinstance(value, types.FunctionType):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _freeze_dataclass(value, refer, where)
+    if isinstance(value, types.FunctionType) or hasattr(value, "__wrapped__"):
         _check_closure(value, refer, where)
     if isinstance(value, types.MethodType):
         receiver = refer(value.__self__)
@@ -155,12 +174,25 @@ def freeze(
         hash(value)
     except TypeError:
         return value, Identity(value), False
-    return value, (type(value), value), False
+    return value, Typed(value), False
 
 
 def _freeze_items(values, refer, where) -> tuple[list[Any], tuple[Hashable, ...], bool]:
     frozen = [freeze(item, refer, where) for item in values]
     return [f[0] for f in frozen], tuple(f[1] for f in frozen), any(f[2] for f in frozen)
+
+
+def _freeze_dataclass(value: Any, refer, where) -> tuple[Any, Hashable, bool]:
+    """Frozen ones compare by their fields, others by identity; neither may hold what is registered."""
+    fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    _, keys, refers = _freeze_items(fields, refer, where)
+    if refers:
+        raise BuildError(
+            f"{where} is a {type(value).__name__} that holds a registered module or parameter, and a "
+            "dataclass cannot follow it.\n    write: hold them in a list, tuple or dict"
+        )
+    frozen = value.__dataclass_params__.frozen
+    return value, (type(value), keys) if frozen else Identity(value), False
 
 
 def _freeze_partial(value: functools.partial, refer, where) -> tuple[Any, Hashable, bool]:
@@ -196,21 +228,40 @@ def _freeze_array(value: Any, where: str) -> tuple[Any, Hashable, bool]:
             stacklevel=2,
         )
     content = data.tobytes() if data.nbytes <= 64 else hashlib.sha256(data.tobytes()).digest()
-    return value, (type(value).__name__, data.shape, str(value.dtype), content), False
+    weak = getattr(value, "weak_type", False)
+    return value, (type(value).__name__, data.shape, str(value.dtype), weak, content), False
 
 
-def _check_closure(function: types.FunctionType, refer, where: str) -> None:
-    for cell in function.__closure__ or ():
-        try:
-            captured = cell.cell_contents
-        except ValueError:
-            continue  # An empty cell: a name that is not assigned yet.
-        if refer(captured) is not None:
+def _check_closure(function: Any, refer, where: str, seen: set[int] | None = None) -> None:
+    """Refuse a function that holds the module being built in a cell, a default or what it wraps."""
+    seen = set() if seen is None else seen
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    held = [*(getattr(function, "__defaults__", None) or ())]
+    held += (getattr(function, "__kwdefaults__", None) or {}).values()
+    held.append(getattr(function, "__wrapped__", None))
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # An empty cell: a name that is not assigned yet.
+            held.append(cell.cell_contents)
+    while held:
+        item = held.pop()
+        if isinstance(item, list | tuple):
+            held += item
+        elif isinstance(item, dict):
+            held += item.values()
+        elif isinstance(item, functools.partial):
+            held += [item.func, *item.args, *item.keywords.values()]
+        elif isinstance(item, types.MethodType):
+            held += [item.__self__, item.__func__]
+        elif refer(item) is not None:
             raise BuildError(
                 f"{where} is a function that closes over the module being built; it would keep the "
                 "arrays of today for ever.\n"
                 "    write: a method of the class, or functools.partial(function, self.part)"
             )
+        elif isinstance(item, types.FunctionType) or hasattr(item, "__wrapped__"):
+            _check_closure(item, refer, where, seen)
 
 
 def resolve(value: Any, node: Callable[[int | None], Any], leaf: Callable[[int | None], Any]) -> Any:
@@ -229,8 +280,7 @@ def resolve(value: Any, node: Callable[[int | None], Any], leaf: Callable[[int |
     if isinstance(value, FrozenDict):
         return FrozenDict((key, resolve(item, node, leaf)) for key, item in value.items())
     if isinstance(value, tuple):
-        rebuild = getattr(type(value), "_make", type(value))
-        return rebuild([resolve(item, node, leaf) for item in value])
+        return like(value, [resolve(item, node, leaf) for item in value])
     return value
 
 
@@ -253,8 +303,7 @@ def renumber(value: Any, nodes: dict[int, int], leaves: dict[int, int]) -> Any:
     if isinstance(value, FrozenDict):
         return FrozenDict((key, renumber(item, nodes, leaves)) for key, item in value.items())
     if isinstance(value, tuple):
-        rebuild = getattr(type(value), "_make", type(value))
-        return rebuild([renumber(item, nodes, leaves) for item in value])
+        return like(value, [renumber(item, nodes, leaves) for item in value])
     return value
 
 
@@ -272,9 +321,14 @@ def references(value: Any) -> Iterator[Reference]:
 
 def thaw(value: Any, node: Callable[[int | None], Any], leaf: Callable[[int | None], Any]) -> Any:
     """The attribute as a constructor would hold it: plain containers, live references."""
-    value = resolve(value, node, leaf)
+    if isinstance(value, Reference) and value[0] is None:
+        return value
+    if isinstance(value, Reference | PartialRef):
+        return resolve(value, node, leaf)
     if isinstance(value, FrozenList):
         return [thaw(item, node, leaf) for item in value]
     if isinstance(value, FrozenDict):
         return {key: thaw(item, node, leaf) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return like(value, [thaw(item, node, leaf) for item in value])
     return value

@@ -1,6 +1,29 @@
 """The bare module object: its one slot, for the files that stand below the class users see."""
 
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
+
+
+class Token:
+    """Stands for one finished model. ``views`` are the submodules that were read from it and live."""
+
+    __slots__ = ("views",)
+
+    def __init__(self) -> None:
+        self.views: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+class Origin(NamedTuple):
+    """Which model a value was read from, and where its nodes and leaves are in it.
+
+    By this a shared submodule is one object under all its paths, and a constructor that registers
+    two parts of one model shares what they share. It holds numbers and a token, and none of the
+    model's arrays.
+    """
+
+    token: Token
+    nodes: tuple[int, ...]
+    leaves: tuple[int, ...]
 
 
 class Base:
@@ -18,6 +41,10 @@ class Base:
     _life: Any = None
     _parts: tuple[tuple[Any, ...], Any]
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward`` in the call that this view belongs to."""
+        return self._life.invoke(self, args, kwargs)
+
     @property
     def _leaves(self) -> tuple[Any, ...]:
         """The arrays, one per distinct parameter or buffer."""
@@ -27,6 +54,16 @@ class Base:
     def _definition(self) -> Any:
         """Everything else."""
         return self._parts[1]
+
+
+def origin(module: Base) -> Origin:
+    """The origin of a value; a model that was read from no other is its own."""
+    known = module.__dict__.get("_origin")
+    if known is None:
+        definition = module._definition
+        nodes, leaves = range(len(definition.nodes)), range(len(definition.leaves))
+        known = module.__dict__["_origin"] = Origin(Token(), tuple(nodes), tuple(leaves))
+    return known
 
 
 set_parts = vars(Base)["_parts"].__set__

@@ -12,6 +12,7 @@ the copy, and close it again (``purestate._edit``).
 """
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,14 +21,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from purestate._base import Base
-from purestate._errors import refuse_method
+from purestate._base import Base, origin
+from purestate._errors import BuildError, refuse_method
 from purestate._parameter import Box, Buffer, Parameter
 
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 INTERNAL = frozenset({*REGISTRIES, "_non_persistent_buffers_set", "training", "_life"})
 """The names in an open module's ``__dict__`` that are not plain attributes."""
+RESERVED = frozenset({"_parts", "_leaves", "_definition", "_life", "_origin"})
 
 
 class Open:
@@ -36,13 +38,19 @@ class Open:
     One session lasts from the start of the outermost constructor to its end. A finished model that
     is assigned as a child becomes an open copy, the same copy each time it is assigned; the same
     array registered as two buffers becomes one box.
+
+    Attributes:
+        modules: The open copy of each node of each finished model, by its origin.
+        boxes: The box of each leaf of each finished model, by its origin.
+        arrays: The array and the box of each plain array that was registered as a buffer.
     """
 
-    __slots__ = ("boxes", "copies")
+    __slots__ = ("arrays", "boxes", "modules")
 
     def __init__(self) -> None:
-        self.copies: dict[int, tuple[Any, Any]] = {}
-        self.boxes: dict[int, tuple[Any, Buffer]] = {}
+        self.modules: dict[tuple[object, int], Any] = {}
+        self.boxes: dict[tuple[object, int], Box] = {}
+        self.arrays: dict[int, tuple[Any, Buffer]] = {}
 
 
 class _Local(threading.local):
@@ -91,7 +99,7 @@ def typename(value: Any) -> str:
     """The name of a type as ``torch.typename`` prints it."""
     if isinstance(value, jax.Array):
         return "jax.Array"
-    cls = type(value)
+    cls = value if hasattr(value, "__qualname__") else type(value)
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -100,22 +108,26 @@ def is_array(value: Any) -> bool:
     return isinstance(value, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def assign(module: Base, name: str, value: Any) -> None:
+def assign(module: Any, name: str, value: Any) -> None:
     """``module.name = value``, by torch's chain of tests."""
     own = module.__dict__
+    if name in RESERVED:
+        raise AttributeError(
+            f"'{name}' is a name that purestate needs itself.\n    write: another attribute name"
+        )
     parameters, buffers, modules = (own.get(registry) for registry in REGISTRIES)
     if isinstance(value, Parameter):
         if parameters is None:
             raise AttributeError("cannot assign parameters before Module.__init__() call")
         with _released(module, name):
-            register_parameter(module, name, value)
+            module.register_parameter(name, value)
     elif parameters is not None and name in parameters:
         if value is not None:
             raise TypeError(
                 f"cannot assign '{typename(value)}' as parameter '{name}' "
                 "(torch.nn.Parameter or None expected)"
             )
-        parameters[name] = None
+        module.register_parameter(name, None)
     elif isinstance(value, Base):
         if modules is None:
             raise AttributeError("cannot assign module before Module.__init__() call")
@@ -136,7 +148,7 @@ def assign(module: Base, name: str, value: Any) -> None:
         own[name] = value
 
 
-def _assign_buffer(module: Base, name: str, value: Any) -> None:
+def _assign_buffer(module: Any, name: str, value: Any) -> None:
     own = module.__dict__
     if value is not None and not (isinstance(value, Box) or is_array(value)):
         raise TypeError(
@@ -146,7 +158,15 @@ def _assign_buffer(module: Base, name: str, value: Any) -> None:
     persistent = name not in own.get("_non_persistent_buffers_set", ())
     if isinstance(value, Buffer):
         persistent = value.persistent
-    register_buffer(module, name, value, persistent)
+    if "persistent" in inspect.signature(module.register_buffer).parameters:
+        module.register_buffer(name, value, persistent)
+    elif persistent:
+        module.register_buffer(name, value)
+    else:
+        raise RuntimeError(
+            "Registering a non-persistent buffer on a Module subclass that implements "
+            "register_buffer() without the persistent argument is not allowed."
+        )
 
 
 def _release(module: Base, name: str) -> None:
@@ -230,12 +250,12 @@ def register_buffer(module: Base, name: str, tensor: Any, persistent: bool = Tru
 
 def _box(array: Any) -> Buffer:
     """The box of a plain array: the same one each time in a build, as torch's tensor is itself."""
-    boxes = life.boxes if (life := current_session()) is not None else {}
-    if id(array) not in boxes:
+    arrays = life.arrays if (life := current_session()) is not None else {}
+    if id(array) not in arrays:
         box = Buffer(array)
         box.tagged = False
-        boxes[id(array)] = (array, box)
-    return boxes[id(array)][1]
+        arrays[id(array)] = (array, box)
+    return arrays[id(array)][1]
 
 
 def register_module(module: Base, name: str, child: Any) -> None:
@@ -254,28 +274,14 @@ def register_module(module: Base, name: str, child: Any) -> None:
 def adopt(child: Base) -> Base:
     """The open module to register for a child: itself, or the open copy of a finished model.
 
-    A submodule that was read from a model is the part of that model's open copy, so that registering
-    both, or two parts, shares what they share.
+    Parts of one model, and the model itself, are opened into one copy (``purestate._base.Origin``),
+    so what they share stays shared whatever order they are registered in.
     """
-    from purestate._freeze import open_copy  # It builds on this file.
+    from purestate._freeze import open_tables  # It builds on this file.
 
-    life = current_session()
-    if life is None or isinstance(child.__dict__.get("_life"), Open):
+    if current_session() is None or isinstance(child._life, Open):
         return child
-    if id(child) not in life.copies:
-        reference, node = child.__dict__.get("_origin", (None, 0))
-        parent: Any = reference() if reference is not None else None
-        opened = None if parent is None else _below(adopt(parent), parent._definition.path_of[node])
-        life.copies[id(child)] = (child, open_copy(child) if opened is None else opened)
-    return life.copies[id(child)][1]
-
-
-def _below(module: Any, path: str) -> Any:
-    """The open module at a path; None when the constructor took it away since."""
-    for name in path.split("."):
-        if module is not None:
-            module = module.__dict__["_modules"].get(name)
-    return module
+    return open_tables(child._definition, child._leaves, origin(child))
 
 
 def delete(module: Base, name: str) -> None:
@@ -296,6 +302,12 @@ def delete(module: Base, name: str) -> None:
 def read(module: Base, name: str) -> Any:
     """``module.name`` where Python's own look-up found nothing: the three registries."""
     own = module.__dict__
+    if name == "_parts":
+        raise BuildError(
+            f"{type(module).__name__} is still being built and is not a value yet.\n"
+            "    write: in a constructor use its own methods (self.part.train(False), "
+            "nn.init.normal_(self.part.weight)); call functions of purestate and bridge after it"
+        )
     for registry in REGISTRIES:
         members = own.get(registry)
         if members is not None and name in members:

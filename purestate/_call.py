@@ -4,6 +4,7 @@
 :class:`purestate._running.Call`; a model whose call wrote nothing comes back as the same object.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from types import MethodType
 from typing import Any
@@ -13,12 +14,12 @@ from purestate._definition import Definition
 from purestate._errors import LeakedWriteError, stateful_call
 from purestate._keys import as_key
 from purestate._lives import flatten, unflatten
-from purestate._running import Call, Running
+from purestate._running import Call
 from purestate._select import select
 from purestate._split import assemble, take_buffers
 
 
-def call(model: Any, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+def call(model: Any, /, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any, Any]:
     """Run a model; return its output and the model with its new buffer values.
 
     Args:
@@ -48,7 +49,8 @@ def call_stateless(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """``model(x)``: the output of a call that may not write state."""
     leaves, definition = flatten(model)
     running = Call(definition, leaves)
-    output = _run(running, None, args, kwargs)
+    # An overridden __call__ has been entered already; this is its super().__call__.
+    output = _run(running, Base.__call__, args, kwargs)
     if running.written:
         names = [definition.names[leaf] for leaf in sorted(running.written)]
         raise stateful_call(definition.cls, names)
@@ -59,6 +61,7 @@ def apply(
     definition: Definition,
     params: Mapping[str, Any],
     buffers: Mapping[str, Any],
+    /,
     *args: Any,
     rng: Any = None,
     **kwargs: Any,
@@ -87,7 +90,7 @@ def apply(
 
 
 def capture(
-    model: Any, *args: Any, at: Any = "**", rng: Any = None, **kwargs: Any
+    model: Any, /, *args: Any, at: Any = "**", rng: Any = None, **kwargs: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Run a model and return the outputs of the selected submodules too.
 
@@ -110,6 +113,7 @@ def capture(
     leaves, definition = flatten(model)
     chosen = select(definition, at, leaves)
     outputs: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
 
     def record(node: int, output: Any) -> None:
         if node not in chosen:
@@ -122,12 +126,13 @@ def capture(
                 "    write: return it from the transformed function, or capture the module that "
                 "contains the transform"
             )
-        count = 1 + sum(name == path or name.startswith(f"{path}#") for name in outputs)
-        outputs[path if count == 1 else f"{path}#{count}"] = output
+        counts[path] += 1
+        outputs[path if counts[path] == 1 else f"{path}#{counts[path]}"] = output
 
     running = Call(definition, leaves, as_key(rng), record)
     output = _run(running, method, args, kwargs)
-    model = unflatten(definition, tuple(running.cells)) if running.written else model
+    if running.written or model._life is not None:
+        model = unflatten(definition, tuple(running.cells))
     return output, model, outputs
 
 
@@ -141,8 +146,7 @@ def _receiver(model: Any) -> tuple[Any, Any]:
 
 
 def _run(running: Call, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    view = running.view(0)
-    if method is not None:
-        return method(view, *args, **kwargs)
-    life: Running = view.__dict__["_life"]
-    return life.invoke(view, args, kwargs)
+    try:
+        return (method or type(running.view(0)).__call__)(running.view(0), *args, **kwargs)
+    finally:
+        running.done = True

@@ -210,16 +210,16 @@ class Definition:
         return tuple(i for i, leaf in enumerate(self.leaves) if not leaf.trainable)
 
     @functools.cached_property
-    def _submodules(self) -> dict[int, tuple["Definition", tuple[int, ...]]]:
+    def _submodules(self) -> dict[int, "Submodule"]:
         return {}
 
-    def submodule(self, node: int) -> tuple["Definition", tuple[int, ...]]:
-        """The definition of one node as a model of its own, and which leaves it takes."""
+    def submodule(self, node: int) -> "Submodule":
+        """One node as a model of its own."""
         if node not in self._submodules:
             self._submodules[node] = self._extract(node)
         return self._submodules[node]
 
-    def _extract(self, root: int) -> tuple["Definition", tuple[int, ...]]:
+    def _extract(self, root: int) -> "Submodule":
         order = [node for _, node in named_modules(self.members, root)]
         nodes = {old: new for new, old in enumerate(order)}
         leaves: dict[int, int] = {}
@@ -229,7 +229,8 @@ class Definition:
                     if leaf is not None:
                         leaves.setdefault(leaf, len(leaves))
         table = tuple(self._renumbered(self.nodes[old], nodes, leaves) for old in order)
-        return intern(table, tuple(self.leaves[leaf] for leaf in leaves)), tuple(leaves)
+        definition = intern(table, tuple(self.leaves[leaf] for leaf in leaves))
+        return Submodule(definition, tuple(leaves), tuple(order))
 
     @staticmethod
     def _renumbered(node: Node, nodes: dict[int, int], leaves: dict[int, int]) -> Node:
@@ -263,6 +264,14 @@ class Definition:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Definition":
         del memo
         return self
+
+
+class Submodule(NamedTuple):
+    """A node of a definition as a definition of its own, and where its parts are in the whole."""
+
+    definition: Definition
+    leaves: tuple[int, ...]
+    nodes: tuple[int, ...]
 
 
 _interned: weakref.WeakValueDictionary[Hashable, Definition] = weakref.WeakValueDictionary()

@@ -3,12 +3,21 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from purestate._base import Base
+import numpy as np
+
+from purestate._base import Base, origin
 from purestate._building import Open, session
 from purestate._definition import Definition
 from purestate._freeze import boxes_of, close, open_tables, snapshot
 from purestate._lives import flatten, unflatten
+from purestate._parameter import Parameter
 from purestate._select import Selector, select
+
+
+class StandIn:
+    """What stands for an array when only a definition is edited: nobody knows its dtype."""
+
+    shape, dtype = (), np.dtype(np.float32)
 
 
 def edit(model: Any, change: Callable[[Any], Any], where: Selector = "") -> Any:
@@ -24,18 +33,19 @@ def edit(model: Any, change: Callable[[Any], Any], where: Selector = "") -> Any:
         SelectorError: When ``where`` matches nothing.
     """
     if isinstance(model, Definition):
-        leaves: tuple[Any, ...] = tuple(object() for _ in model.leaves)
-        definition = model
+        leaves: tuple[Any, ...] = tuple(StandIn() for _ in model.leaves)
+        definition, source = model, None
     elif isinstance(model, Base):
         leaves, definition = flatten(model)
+        # A part of the model that is given back to it is shared with it.
+        source = origin(model) if model._life is None else None
     else:
         raise TypeError(
             f"expected a model (purestate.Module) or a Definition, got {type(model).__name__}"
         )
     paths = select(definition, where, leaves).values()
-    with session(Open()) as life:
-        opened = open_tables(definition, leaves)
-        life.copies[id(model)] = (model, opened)  # A part of the model, given back to it, is shared.
+    with session(Open()):
+        opened = open_tables(definition, leaves, source)
         for module in [opened.get_submodule(path) for path in paths]:
             change(module)
         if isinstance(model, Definition):
@@ -63,9 +73,18 @@ def map_modules(model: Any, fn: Callable[[Any], Any], where: Selector | None = N
     with session(Open()):
         root = open_tables(definition, leaves)
         opened = {node: root.get_submodule(path) for node, path in definition.path_of.items()}
+        # Where each module is registered, to put another one there.
+        slots: dict[Any, list[tuple[dict[str, Any], str]]] = {}
+        for parent in opened.values():
+            children = parent.__dict__["_modules"]
+            for name, child in children.items():
+                slots.setdefault(child, []).append((children, name))
         for node in _postorder(definition, 0, set()):
             if chosen is None or node in chosen:
-                root = _visit(root, opened[node], fn, definition.path_of[node])
+                result = _visit(opened[node], fn, definition.path_of[node])
+                for children, name in slots.get(opened[node], ()):
+                    children[name] = result
+                root = result if node == 0 else root
         return close(root)
 
 
@@ -77,8 +96,8 @@ def _postorder(definition: Definition, node: int, seen: set[int]) -> Iterator[in
     yield node
 
 
-def _visit(root: Any, opened: Any, fn: Callable[[Any], Any], path: str) -> Any:
-    """Apply ``fn`` to the value of one open module, and put its result in the module's place."""
+def _visit(opened: Any, fn: Callable[[Any], Any], path: str) -> Any:
+    """The open module that ``fn`` makes of the value of one: itself with new arrays, or another."""
     definition, leaves = snapshot(opened)
     value = unflatten(definition, leaves)
     with session(None):
@@ -92,15 +111,9 @@ def _visit(root: Any, opened: Any, fn: Callable[[Any], Any], path: str) -> Any:
     if result._definition is definition:
         for box, array in zip(boxes, result._leaves, strict=True):
             box.data = array
-        return root
+        return opened
     # An array that is still the one of before keeps its box, and with it its ties to other modules.
-    kept = {id(array): box for array, box in zip(leaves, boxes, strict=True)}
-    replacement = open_tables(result._definition, result._leaves, kept)
-    if opened is root:
-        return replacement
-    for module in root.modules():
-        children = module.__dict__["_modules"]
-        for name, child in children.items():
-            if child is opened:
-                children[name] = replacement
-    return root
+    kept: dict[tuple[int, bool], list[Any]] = {}
+    for array, box in zip(leaves, boxes, strict=True):
+        kept.setdefault((id(array), isinstance(box, Parameter)), []).append(box)
+    return open_tables(result._definition, result._leaves, kept=kept)

@@ -6,7 +6,6 @@ arrays. ``open_copy`` is the way back, on a copy: the edited model is closed aga
 value, and the one it came from is untouched.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import numpy as np
 
 from purestate._abstract import AbstractArray
 from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze, thaw
-from purestate._base import Base, set_parts
+from purestate._base import Base, Origin, Token, set_parts
 from purestate._building import INTERNAL, Open, current_session, members
 from purestate._definition import Definition, Leaf, Node, intern
 from purestate._errors import BuildError
@@ -54,7 +53,7 @@ def close(root: Any) -> Any:
 def snapshot(root: Any) -> tuple[Definition, tuple[Any, ...]]:
     """The definition and leaves of an open module, which stays as it is. Raises as ``close``."""
     _check_started(root, "")
-    _check_acyclic(root, "", [])
+    _check_acyclic(root, "", [], set())
     tree = [module for _, module in named_modules(members, root)]
     nodes = {module: number for number, module in enumerate(tree)}
     boxes = {box: number for number, box in enumerate(boxes_of(root))}
@@ -86,9 +85,9 @@ def _check_started(module: Base, path: str) -> None:
         )
 
 
-def _check_acyclic(module: Base, path: str, above: list[Base]) -> None:
+def _check_acyclic(module: Base, path: str, above: list[Base], done: set[Base]) -> None:
     for name, child in members(module, "modules"):
-        if child is None:
+        if child is None or child in done:
             continue
         child_path = f"{path}.{name}" if path else name
         _check_started(child, child_path)
@@ -99,7 +98,8 @@ def _check_acyclic(module: Base, path: str, above: list[Base]) -> None:
                 "    write: pass what the child needs as an argument of its forward, or hold the "
                 "parent in a plain list, self.parent = [parent], which is a reference"
             )
-        _check_acyclic(child, child_path, [*above, module])
+        _check_acyclic(child, child_path, [*above, module], done)
+    done.add(module)
 
 
 def _close_node(module: Base, nodes: dict[Base, int], boxes: dict[Box, int]) -> Node:
@@ -127,12 +127,13 @@ def _close_attribute(
     module: Base, name: str, value: Any, nodes: dict[Base, int], boxes: dict[Box, int]
 ) -> Attribute:
     where = f"{type(module).__name__}.{name}"
-    session = current_session()
-    copies = session.copies if session is not None else {}
+    life = current_session()
 
     def refer(item: Any) -> Reference | None:
         if isinstance(item, Base):
-            item = copies[id(item)][1] if id(item) in copies else item
+            source = item.__dict__.get("_origin")
+            if life is not None and source is not None:
+                item = life.modules.get((source.token, source.nodes[0]), item)
             return NodeRef(nodes[item]) if item in nodes else None
         if isinstance(item, Box):
             return LeafRef(boxes[item]) if item in boxes else None
@@ -144,9 +145,10 @@ def _close_attribute(
             return item.data
         if isinstance(item, Base) and isinstance(item.__dict__.get("_life"), Open):
             return _close_unregistered(item, where, nodes)
-        if type(item) is list or type(item) is tuple:
-            return type(item)(part if refer(part) else settle(part) for part in item)
-        if type(item) is dict:
+        if isinstance(item, list) or type(item) is tuple:
+            items = [part if refer(part) else settle(part) for part in item]
+            return tuple(items) if type(item) is tuple else items
+        if isinstance(item, dict):
             return {key: part if refer(part) else settle(part) for key, part in item.items()}
         return item
 
@@ -205,37 +207,46 @@ def narrow(data: Any, name: str) -> jax.Array:
     return jnp.array(data, dtype=target)
 
 
-def open_copy(model: Base) -> Base:
-    """An open copy of a finished model: fresh objects, the same arrays in fresh boxes."""
-    return open_tables(model._definition, model._leaves)
-
-
 def open_tables(
-    definition: Definition, leaves: tuple[Any, ...], kept: Mapping[int, Box] | None = None
+    definition: Definition,
+    leaves: tuple[Any, ...],
+    origin: Origin | None = None,
+    kept: dict[tuple[int, bool], list[Box]] | None = None,
 ) -> Any:
     """The open form of a definition with these leaves (arrays, or any stand-ins for them).
 
     Args:
         definition: The structure.
         leaves: One per leaf of the definition.
-        kept: Boxes to use again, by the ``id`` of the leaf they hold.
+        origin: Where the nodes and leaves come from; those the session opened before are used again.
+        kept: Boxes to use again, by the ``id`` of the leaf they hold and whether it is a parameter.
     """
-    kept = kept or {}
     life = current_session() or Open()
-    kinds = {leaf for node in definition.nodes for _, leaf in node.parameters}
-    boxes = [
-        kept[id(value)] if id(value) in kept else _open_box(leaf in kinds, description, value)
-        for leaf, (description, value) in enumerate(zip(definition.leaves, leaves, strict=True))
-    ]
-    modules = [object.__new__(node.cls) for node in definition.nodes]
+    source = origin or Origin(Token(), tuple(range(len(definition.nodes))), tuple(range(len(leaves))))
+    parameters = {leaf for node in definition.nodes for _, leaf in node.parameters}
+    boxes = []
+    for leaf, (description, value) in enumerate(zip(definition.leaves, leaves, strict=True)):
+        key = source.token, source.leaves[leaf]
+        if key not in life.boxes:
+            reusable = (kept or {}).get((id(value), leaf in parameters))
+            box = reusable.pop() if reusable else _open_box(leaf in parameters, value)
+            box.requires_grad, box.stored_dtype = description
+            life.boxes[key] = box
+        boxes.append(life.boxes[key])
+    keys = [(source.token, number) for number in source.nodes]
+    fresh = [number for number, key in enumerate(keys) if key not in life.modules]
+    for number in fresh:
+        life.modules[keys[number]] = object.__new__(definition.nodes[number].cls)
+    modules = [life.modules[key] for key in keys]
 
-    def module_at(index):
+    def module_at(index: int | None) -> Any:
         return None if index is None else modules[index]
 
-    def box_at(index):
+    def box_at(index: int | None) -> Any:
         return None if index is None else boxes[index]
 
-    for module, node in zip(modules, definition.nodes, strict=True):
+    for number in fresh:
+        module, node = modules[number], definition.nodes[number]
         module.__dict__.update(
             _life=life,
             training=node.training,
@@ -249,7 +260,7 @@ def open_tables(
     return modules[0]
 
 
-def _open_box(parameter: bool, description: Leaf, value: Any) -> Box:
+def _open_box(parameter: bool, value: Any) -> Box:
     box: Box
     if parameter:
         box = object.__new__(Parameter)
@@ -257,6 +268,27 @@ def _open_box(parameter: bool, description: Leaf, value: Any) -> Box:
         box = object.__new__(Buffer)
         box.persistent, box.tagged = True, False
     box.data = value
-    box.requires_grad = description.trainable
-    box.stored_dtype = description.stored_dtype
     return box
+
+
+def copy_open(module: Any, memo: dict[int, Any]) -> Any:
+    """A copy of an open module: equal arrays in boxes of its own, shared only within one ``deepcopy``.
+
+    Args:
+        module: The open module; it stays as it is.
+        memo: ``copy.deepcopy``'s, by which modules copied in one go keep what they share.
+    """
+    definition, leaves = snapshot(module)
+    parts = [part for _, part in named_modules(members, module)]
+    boxes = list(boxes_of(module))
+    source = Origin(Token(), tuple(range(len(parts))), tuple(range(len(boxes))))
+    life: Open = module._life
+    for known, originals in ((life.modules, parts), (life.boxes, boxes)):
+        for number, original in enumerate(originals):
+            if id(original) in memo:
+                known[source.token, number] = memo[id(original)]
+    twin = open_tables(definition, leaves, source)
+    for known, originals in ((life.modules, parts), (life.boxes, boxes)):
+        for number, original in enumerate(originals):
+            memo[id(original)] = known[source.token, number]
+    return twin

@@ -8,6 +8,7 @@ from purestate._abstract import AbstractArray
 from purestate._errors import UninitializedError
 from purestate._keys import as_key, fold_name
 from purestate._lives import flatten, unflatten
+from purestate._parameter import as_array
 
 
 def init(model: Any, rng: Any, *example_inputs: Any) -> Any:
@@ -35,7 +36,7 @@ def init(model: Any, rng: Any, *example_inputs: Any) -> Any:
     return unflatten(
         definition,
         tuple(
-            _draw(leaf, key, name) if isinstance(leaf, AbstractArray) else leaf
+            _draw(as_array(leaf), key, name) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
             for leaf, name in zip(leaves, definition.names, strict=True)
         ),
     )

@@ -5,7 +5,6 @@ call, an open module reads torch's registries in its ``__dict__``.
 """
 
 import operator
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,11 +13,11 @@ import numpy as np
 
 from purestate import _building as building
 from purestate._attributes import resolve
-from purestate._base import Base, set_parts
+from purestate._base import Base, Origin, origin, set_parts
 from purestate._building import Open
 from purestate._definition import Definition, Node
 from purestate._errors import REMEDIES, FrozenModelError, refuse_method, refuse_write
-from purestate._freeze import Closed, open_copy, snapshot
+from purestate._freeze import Closed, copy_open
 from purestate._parameter import Buffer
 from purestate._running import Running
 from purestate._traversal import Members
@@ -88,7 +87,9 @@ def _read_value(module: Base, name: str) -> Any:
         return target
     if kind != "module":
         return module._leaves[target]
-    view = module.__dict__[name] = _submodule(module, target)
+    view = _submodule(module, target)
+    if name not in module.__dict__ and not hasattr(type(module), name):
+        module.__dict__[name] = view  # Python's own look-up finds it from now on.
     return view
 
 
@@ -102,7 +103,7 @@ def _read_special(module: Any, node: Node, name: str) -> Any:
     """Torch's registries as read-only mappings; a remedy for what only an object could do."""
     if name in building.REGISTRIES:
         kind = name.removeprefix("_")
-        return MappingProxyType({key: getattr(module, key) for key, _ in node.members(kind)})
+        return MappingProxyType({key: _read_value(module, key) for key, _ in node.members(kind)})
     if name in REMEDIES:
         raise refuse_method(name)
     raise AttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
@@ -110,11 +111,20 @@ def _read_special(module: Any, node: Node, name: str) -> Any:
 
 def _submodule(module: Base, node: int) -> Any:
     """A submodule as a model of its own, with its own leaves."""
-    definition, taken = module._definition.submodule(node)
+    whole = origin(module)
+    known = whole.token.views.get(whole.nodes[node])
+    if known is not None:
+        return known
+    definition, taken, nodes = module._definition.submodule(node)
     leaves = module._leaves
-    view = unflatten(definition, tuple(leaves[leaf] for leaf in taken))
-    # Registered beside the model it comes from, it is shared with it, as in torch (building.adopt).
-    view.__dict__["_origin"] = weakref.ref(module), node
+    view = whole.token.views[whole.nodes[node]] = unflatten(
+        definition, tuple(leaves[leaf] for leaf in taken)
+    )
+    view.__dict__["_origin"] = Origin(
+        whole.token,
+        tuple(whole.nodes[node] for node in nodes),
+        tuple(whole.leaves[leaf] for leaf in taken),
+    )
     return view
 
 
@@ -258,17 +268,10 @@ def deepcopy(module: Any, memo: dict[int, Any]) -> Any:
     a part of its own: equal arrays, no ties to the original.
     """
     if isinstance(module._life, Open):
-        twin = open_copy(value_of(module))
-        memo[id(module)] = twin
-        return twin
+        return copy_open(module, memo)
     leaves, definition = flatten(module)
     leaves = tuple(leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves)
     return unflatten(definition, leaves)
-
-
-def value_of(module: Any) -> Any:
-    """A value with the content of an open module, which stays open."""
-    return unflatten(*snapshot(module))
 
 
 def reduce(module: Any) -> Any:

@@ -211,11 +211,13 @@ class Module(Base, metaclass=ModuleMeta):
     ) -> Iterator[tuple[str, "Module"]]:
         """``(path, module)``, this one first; a shared module once unless asked otherwise."""
         graph = lives.graph(self)
-        for path, token in named_modules(graph.members, graph.root, "", remove_duplicate):
+        seen = set()
+        if memo:
+            every = named_modules(graph.members, graph.root, "", False)
+            seen = {token for path, token in every if graph.module(path, token) in memo}
+        for path, token in named_modules(graph.members, graph.root, "", remove_duplicate, seen):
             module = graph.module(path, token)
-            if memo is not None:
-                if module in memo:
-                    continue
+            if memo is not None and remove_duplicate:
                 memo.add(module)
             yield ".".join(part for part in (prefix, path) if part), module
 

@@ -88,7 +88,7 @@ class NamedArrays(Mapping[str, Any]):
     __delattr__ = __setattr__  # pyright: ignore[reportAssignmentType]
 
     def __hash__(self) -> int:
-        return id(self)
+        return hash((self._names, tuple(map(id, self._values))))
 
     def __eq__(self, other: object) -> bool:
         """Identity of the arrays under equal names: values are compared with jnp or numpy."""

@@ -57,7 +57,9 @@ class Box:
 
     def requires_grad_(self, requires_grad: bool = True) -> "Box":
         """Set ``requires_grad``, as torch does; only while the model is under construction."""
-        self.requires_grad = _check_requires_grad(self.data, requires_grad)
+        if requires_grad and not jnp.issubdtype(self.data.dtype, jnp.inexact):
+            raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        self.requires_grad = requires_grad
         return self
 
     def value(self) -> Any:
@@ -143,7 +145,7 @@ def as_array(data: Any) -> Any:
     """An array (or abstract array) from what a user may pass as data."""
     if isinstance(data, Box):
         return data.data
-    if isinstance(data, jax.Array | np.ndarray | AbstractArray):
+    if isinstance(data, jax.Array | np.ndarray | np.generic | AbstractArray):
         return data
     if isinstance(data, jax.ShapeDtypeStruct):
         return AbstractArray(data.shape, data.dtype, sharding=data.sharding)

@@ -6,7 +6,7 @@ from typing import Any
 def indent(text: str, spaces: int) -> str:
     """Indent every line but the first; blank lines stay blank."""
     first, *rest = text.split("\n")
-    return "\n".join([first, *(" " * spaces + line if line else line for line in rest)])
+    return "\n".join([first, *(" " * spaces + line if line.strip() else "" for line in rest)])
 
 
 def module_repr(module: Any) -> str:

@@ -9,12 +9,13 @@ or ``vmap`` it would put an inner tracer into an outer cell, so it is refused th
 """
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
-from purestate._abstract import AbstractArray
 from purestate._attributes import resolve
 from purestate._base import Base
 from purestate._building import REGISTRIES, is_array, typename
@@ -27,6 +28,7 @@ from purestate._errors import (
     refuse_running_write,
     uninitialized,
 )
+from purestate._freeze import narrow
 from purestate._keys import fold_name
 from purestate._parameter import Box
 
@@ -41,7 +43,17 @@ class Call:
         record: Called as ``record(node, output)`` after each module, or None.
     """
 
-    __slots__ = ("_draws", "_trace", "_views", "cells", "definition", "record", "rng", "written")
+    __slots__ = (
+        "_draws",
+        "_trace",
+        "_views",
+        "cells",
+        "definition",
+        "done",
+        "record",
+        "rng",
+        "written",
+    )
 
     def __init__(
         self,
@@ -53,6 +65,7 @@ class Call:
         self.definition = definition
         self.cells = list(leaves)
         self.written: set[int] = set()
+        self.done = False
         self.rng = rng
         self.record = record
         self._views: dict[int, Any] = {}
@@ -77,16 +90,14 @@ class Call:
             UninitializedError: When it was never drawn or loaded.
         """
         value = self.cells[leaf]
-        if type(value) is AbstractArray:
-            names = self.definition.names
-            raise uninitialized(
-                [names[i] for i, cell in enumerate(self.cells) if type(cell) is AbstractArray]
-            )
+        if isinstance(value, jax.ShapeDtypeStruct):
+            names, cells = self.definition.names, enumerate(self.cells)
+            raise uninitialized([names[i] for i, c in cells if isinstance(c, jax.ShapeDtypeStruct)])
         return value
 
     def is_outer(self) -> bool:
-        """Whether the code that runs now runs under the trace of the call itself."""
-        return self._trace == get_opaque_trace_state(convention="flax")
+        """Whether the code that runs now runs in the call, and under the trace of the call itself."""
+        return not self.done and self._trace == get_opaque_trace_state(convention="flax")
 
     def write(self, leaf: int, value: Any) -> None:
         """Put a new value in a cell."""
@@ -141,11 +152,11 @@ class Running:
 
     def _read_special(self, view: Any, name: str) -> Any:
         if name == "_parts":
-            definition, taken = self.call.definition.submodule(self.index)
-            return tuple(self.call.cells[leaf] for leaf in taken), definition
+            part = self.call.definition.submodule(self.index)
+            return tuple(self.call.cells[leaf] for leaf in part.leaves), part.definition
         if name in REGISTRIES:
             kind = name.removeprefix("_")
-            return {key: getattr(view, key) for key, _ in self.node.members(kind)}
+            return MappingProxyType({key: self.read(view, key) for key, _ in self.node.members(kind)})
         if name in REMEDIES:
             raise refuse_method(name)
         raise AttributeError(f"'{type(view).__name__}' object has no attribute '{name}'")
@@ -178,13 +189,15 @@ class Running:
             )
         if not self.call.is_outer():
             raise leaked_write(path, name)
+        if isinstance(value, np.ndarray | np.generic):
+            value = narrow(value, f"{path}.{name}" if path else name)  # The model keeps no alias.
         self.call.write(member.target, value)
 
     def _write_module(self, path: str, name: str, index: int, value: Any) -> None:
         where = f"{path}.{name}" if path else name
         if value is self.call.view(index):
             return
-        definition, taken = self.call.definition.submodule(index)
+        definition, taken, _ = self.call.definition.submodule(index)
         if not isinstance(value, Base) or value._definition is not definition:
             raise TypeError(
                 f"cannot assign '{typename(value)}' to the submodule '{where}' in forward: a call "

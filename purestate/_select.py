@@ -34,6 +34,8 @@ def select(definition: Definition, selector: Selector, leaves: Any = None) -> di
         found = {}
         for part in selector:
             found |= select(definition, part, leaves)
+        if not found:
+            raise SelectorError("an empty sequence selects no module")
         return {node: found[node] for node in sorted(found)}
     test = _test(definition, selector, leaves)
     matched: dict[int, str] = {}

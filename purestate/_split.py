@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from purestate._abstract import AbstractArray
 from purestate._definition import Definition
+from purestate._freeze import narrow
 from purestate._lives import flatten, unflatten
 from purestate._named import NamedArrays, intern_names, unflatten as named
 
@@ -80,7 +84,7 @@ def _place(
                 "    write: definition, params, buffers = purestate.split(model)   (a tied parameter "
                 "goes by its first name)"
             )
-        values = [arrays[name] for name in names.names]
+        values = [_settled(arrays[name], name, None) for name in names.names]
     for leaf, value in zip(chosen, values, strict=True):
         leaves[leaf] = value
 
@@ -113,8 +117,17 @@ def replace(model: Any, arrays: Mapping[str, Any]) -> Any:
                 "    write: model = bridge.register_parameter(model, name, value, at=path)   "
                 "(or register_buffer) to change a shape"
             )
-        changed[leaf] = value
+        changed[leaf] = _settled(value, name, leaves[leaf])
     return unflatten(definition, tuple(changed))
+
+
+def _settled(value: Any, name: str, like: Any) -> Any:
+    """What a model may hold: numpy arrays are copied, numbers become arrays of the old dtype."""
+    if isinstance(value, np.ndarray | np.generic):
+        return narrow(value, name)
+    if isinstance(value, int | float | complex) and like is not None:
+        return jnp.asarray(value, like.dtype)
+    return value
 
 
 def _shape(value: Any) -> Any:

@@ -614,6 +614,95 @@ def test_an_old_counter_of_shape_one():
     assert attempt(OURS) == attempt(TORCH)
 
 
+def scales(side, m):
+    """A class of version 2 that reads the files of version 1: torch's way of it, and the way here.
+
+    Version 1 wrote ``gain`` for ``weight``, had no ``seen`` and kept an ``epoch`` nobody needs.
+    """
+
+    class Scale(side.nn.Module):
+        _version = 2
+
+        def __init__(self):
+            super().__init__()
+            self.weight = side.nn.Parameter(side.array([1.0]))
+            self.register_buffer("seen", side.array([7.0]))
+
+        def upgrade_state_dict(self, state, version):
+            if version is not None and version >= 2:
+                return state
+            state = dict(state)
+            if "gain" in state:
+                state["weight"] = state.pop("gain")
+            state.setdefault("seen", self.seen)
+            state.pop("epoch", None)
+            return state
+
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+            state = {
+                name.removeprefix(prefix): value
+                for name, value in list(state_dict.items())
+                if "." not in name.removeprefix(prefix)
+            }
+            upgraded = self.upgrade_state_dict(state, local_metadata.get("version"))
+            for name in state.keys() - upgraded.keys():
+                del state_dict[prefix + name]
+            for name, value in upgraded.items():
+                state_dict[prefix + name] = value
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    m.first = Scale()
+    m.inner = construct(side, lambda side, m: setattr(m, "deep", Scale()))
+    m.again = m.first
+
+
+OLD = {"gain": [2.0], "epoch": [1.0]}
+NEW = {"weight": [3.0], "seen": [4.0]}
+
+UPGRADES = {
+    "old": OLD,
+    "new": NEW,
+    "both": OLD | NEW,
+    "renamed_only": {"gain": [2.0]},
+    "nothing": {},
+    "unknown": OLD | {"other": [1.0]},
+    "unknown_below": OLD | {"gain.x": [1.0]},
+    "another_shape": {"gain": [2.0, 2.0], "seen": [1.0, 1.0]},
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("version", [None, 1, 2, 3])
+@pytest.mark.parametrize("name", UPGRADES)
+def test_a_class_that_upgrades_what_older_versions_wrote(name, version, strict):
+    def sd(side):
+        values = {
+            f"{path}.{key}": side.array(value)
+            for path in ("first", "inner.deep", "again")
+            for key, value in UPGRADES[name].items()
+        }
+        if version is None:
+            return values
+        paths = ("", "first", "inner", "inner.deep", "again")
+        return side.versioned(values, {path: {"version": version} for path in paths})
+
+    agree(sd, build=scales, strict=strict)
+
+
+def test_an_upgrade_needs_no_metadata_for_an_old_file_and_none_is_lost_by_a_new_one():
+    for side in SIDES:
+        model = construct(side, scales)
+        sd = side.state_dict(model)
+        assert side.metadata(sd)["inner.deep"] == {"version": 2}
+        _, report = side.load(model, sd)
+        assert report == ([], [])
+        old = {"first.gain": side.array([5.0]), "again.gain": side.array([6.0])}
+        model, report = side.load(model, {**old, "inner.deep.gain": side.array([8.0])})
+        assert report == ([], [])
+        assert plain(side, model.first.weight) == [6.0]
+        assert plain(side, model.inner.deep.seen) == [7.0]
+
+
 # A prefix taken off.
 
 PREFIXED = ["module.a", "b", "module.c.module.d", "modulex.e", "module."]

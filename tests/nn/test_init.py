@@ -1,5 +1,7 @@
 """nn.init: exact where nothing is random, statistics where it is, torch's checks and texts."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,11 @@ from tests.parity import check_error
 
 
 KEY = jax.random.key(0)
+
+
+def wrong(**options) -> Any:
+    """Options that the annotations of torch forbid."""
+    return options
 
 
 @pytest.mark.parametrize(
@@ -115,11 +122,11 @@ def test_the_in_place_names_set_the_initialiser_in_a_constructor():
         (lambda m: nn.init.dirac_(m.weight), lambda m: torch.nn.init.dirac_(m.weight)),
         (
             lambda m: nn.init.kaiming_uniform_(m.weight, mode="fan"),
-            lambda m: getattr(torch.nn.init, "kaiming_uniform_")(m.weight, mode="fan"),
+            lambda m: torch.nn.init.kaiming_uniform_(m.weight, **wrong(mode="fan")),
         ),
         (
             lambda m: nn.init.kaiming_uniform_(m.weight, nonlinearity="gelu"),
-            lambda m: getattr(torch.nn.init, "kaiming_uniform_")(m.weight, nonlinearity="gelu"),
+            lambda m: torch.nn.init.kaiming_uniform_(m.weight, **wrong(nonlinearity="gelu")),
         ),
         (
             lambda m: nn.init.calculate_gain("leaky_relu", True),

@@ -20,7 +20,7 @@ import torch
 from tests.parity import check_function, raised
 
 
-LIMIT = 60
+LIMIT = 24
 PREFIX = "nn.functional."
 
 
