@@ -83,6 +83,12 @@ def _check_started(module: Base, path: str) -> None:
             f"{type(module).__name__}.__init__{where} did not call super().__init__().\n"
             "    write: super().__init__() as its first line"
         )
+    if type(module).__hash__ is not object.__hash__:
+        raise BuildError(
+            f"{type(module).__name__} defines __eq__ or __hash__, and equal modules would become one: "
+            "a module is told from another by identity.\n"
+            "    write: @dataclass(eq=False), or a method of another name"
+        )
 
 
 def _check_acyclic(module: Base, path: str, above: list[Base], done: set[Base]) -> None:
