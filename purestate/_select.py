@@ -54,6 +54,8 @@ def select(definition: Definition, selector: Selector, leaves: Any = None) -> di
 
 def _test(definition: Definition, selector: Any, leaves: Any) -> Callable[[str, int], bool]:
     if isinstance(selector, str):
+        if selector in definition.node_at:  # A whole path, whatever characters its names have.
+            return lambda path, node: path == selector
         pattern = _glob(selector)
         return lambda path, node: pattern.fullmatch(path) is not None
     if isinstance(selector, type):
