@@ -13,7 +13,6 @@ the copy, and close it again (``purestate._edit``).
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,59 +20,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from purestate._base import Base, origin
+from purestate._base import Base
 from purestate._errors import BuildError, refuse_method
+from purestate._opening import adopt
 from purestate._parameter import Box, Buffer, Parameter
+from purestate._session import INTERNAL, REGISTRIES, Open, current_session
 
 
-REGISTRIES = ("_parameters", "_buffers", "_modules")
-INTERNAL = frozenset({*REGISTRIES, "_non_persistent_buffers_set", "training", "_life"})
-"""The names in an open module's ``__dict__`` that are not plain attributes."""
 RESERVED = frozenset({"_parts", "_leaves", "_definition", "_life", "_origin"})
-
-
-class Open:
-    """The life of a module under construction, and the identities its build has seen.
-
-    One session lasts from the start of the outermost constructor to its end. A finished model that
-    is assigned as a child becomes an open copy, the same copy each time it is assigned; the same
-    array registered as two buffers becomes one box.
-
-    Attributes:
-        modules: The open copy of each node of each finished model, by its origin.
-        boxes: The box of each leaf of each finished model, by its origin.
-        arrays: The array and the box of each plain array that was registered as a buffer.
-    """
-
-    __slots__ = ("arrays", "boxes", "modules")
-
-    def __init__(self) -> None:
-        self.modules: dict[tuple[object, int], Any] = {}
-        self.boxes: dict[tuple[object, int], Box] = {}
-        self.arrays: dict[int, tuple[Any, Buffer]] = {}
-
-
-class _Local(threading.local):
-    session: Open | None = None
-
-
-_local = _Local()
-
-
-def current_session() -> Open | None:
-    """The session of the constructor that is running in this thread."""
-    return _local.session
-
-
-@contextmanager
-def session(value: Any) -> Iterator[Any]:
-    """Run with this session as the current one; None lets constructors finish their models."""
-    previous = _local.session
-    _local.session = value
-    try:
-        yield value
-    finally:
-        _local.session = previous
+"""The names that purestate itself gives to every module."""
 
 
 def construction_only(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -271,19 +226,6 @@ def register_module(module: Base, name: str, child: Any) -> None:
     module.__dict__["_modules"][name] = None if child is None else adopt(child)
 
 
-def adopt(child: Base) -> Base:
-    """The open module to register for a child: itself, or the open copy of a finished model.
-
-    Parts of one model, and the model itself, are opened into one copy (``purestate._base.Origin``),
-    so what they share stays shared whatever order they are registered in.
-    """
-    from purestate._freeze import open_tables  # It builds on this file.
-
-    if current_session() is None or isinstance(child._life, Open):
-        return child
-    return open_tables(child._definition, child._leaves, origin(child))
-
-
 def delete(module: Base, name: str) -> None:
     """``del module.name``: torch's order of registries."""
     own = module.__dict__
@@ -314,11 +256,6 @@ def read(module: Base, name: str) -> Any:
             value = members[name]
             return value.data if isinstance(value, Buffer) and not value.tagged else value
     raise AttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
-
-
-def members(module: Base, kind: str) -> Any:
-    """The direct members of an open module, for ``purestate._traversal``."""
-    return module.__dict__["_" + kind].items()
 
 
 def train(module: Any, mode: bool) -> None:

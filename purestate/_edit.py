@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from purestate._base import Base, origin
-from purestate._building import Open, session
 from purestate._definition import Definition
-from purestate._freeze import boxes_of, close, open_tables, snapshot
+from purestate._freeze import boxes_of, close, snapshot
 from purestate._lives import flatten, unflatten
+from purestate._opening import open_tables
 from purestate._parameter import Parameter
 from purestate._select import Selector, select
+from purestate._session import Open, session
 
 
 class StandIn:

@@ -1,9 +1,8 @@
-"""Between the two forms of a model: open objects that change, and a value that never does.
+"""From open objects, which change, to a value that never does.
 
 ``close`` turns the module that the outermost constructor made into a value: it numbers the modules
 and boxes in PyTorch's order, freezes the plain attributes, interns the definition and collects the
-arrays. ``open_copy`` is the way back, on a copy: the edited model is closed again into another
-value, and the one it came from is untouched.
+arrays. ``purestate._opening`` is the way back, on a copy.
 """
 
 from typing import Any
@@ -13,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from purestate._abstract import AbstractArray
-from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze, thaw
+from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze
 from purestate._base import Base, Origin, Token, set_parts
-from purestate._building import INTERNAL, Open, current_session, members
 from purestate._definition import Definition, Leaf, Node, intern
 from purestate._errors import BuildError
-from purestate._parameter import Box, Buffer, Parameter
+from purestate._opening import open_tables
+from purestate._parameter import Box
+from purestate._session import INTERNAL, Open, current_session, members
 from purestate._traversal import named_modules
 
 
@@ -211,70 +211,6 @@ def narrow(data: Any, name: str) -> jax.Array:
                 '    write: jax.config.update("jax_enable_x64", True)'
             )
     return jnp.array(data, dtype=target)
-
-
-def open_tables(
-    definition: Definition,
-    leaves: tuple[Any, ...],
-    origin: Origin | None = None,
-    kept: dict[tuple[int, bool], list[Box]] | None = None,
-) -> Any:
-    """The open form of a definition with these leaves (arrays, or any stand-ins for them).
-
-    Args:
-        definition: The structure.
-        leaves: One per leaf of the definition.
-        origin: Where the nodes and leaves come from; those the session opened before are used again.
-        kept: Boxes to use again, by the ``id`` of the leaf they hold and whether it is a parameter.
-    """
-    life = current_session() or Open()
-    source = origin or Origin(Token(), tuple(range(len(definition.nodes))), tuple(range(len(leaves))))
-    parameters = {leaf for node in definition.nodes for _, leaf in node.parameters}
-    boxes = []
-    for leaf, (description, value) in enumerate(zip(definition.leaves, leaves, strict=True)):
-        key = source.token, source.leaves[leaf]
-        if key not in life.boxes:
-            reusable = (kept or {}).get((id(value), leaf in parameters))
-            box = reusable.pop() if reusable else _open_box(leaf in parameters, value)
-            box.requires_grad, box.stored_dtype = description
-            life.boxes[key] = box
-        boxes.append(life.boxes[key])
-    keys = [(source.token, number) for number in source.nodes]
-    fresh = [number for number, key in enumerate(keys) if key not in life.modules]
-    for number in fresh:
-        life.modules[keys[number]] = object.__new__(definition.nodes[number].cls)
-    modules = [life.modules[key] for key in keys]
-
-    def module_at(index: int | None) -> Any:
-        return None if index is None else modules[index]
-
-    def box_at(index: int | None) -> Any:
-        return None if index is None else boxes[index]
-
-    for number in fresh:
-        module, node = modules[number], definition.nodes[number]
-        module.__dict__.update(
-            _life=life,
-            training=node.training,
-            _parameters={name: box_at(leaf) for name, leaf in node.parameters},
-            _buffers={name: box_at(leaf) for name, leaf, _ in node.buffers},
-            _non_persistent_buffers_set={name for name, _, keep in node.buffers if not keep},
-            _modules={name: module_at(child) for name, child in node.modules},
-        )
-        for attribute in node.attributes:
-            module.__dict__[attribute.name] = thaw(attribute.value, module_at, box_at)
-    return modules[0]
-
-
-def _open_box(parameter: bool, value: Any) -> Box:
-    box: Box
-    if parameter:
-        box = object.__new__(Parameter)
-    else:
-        box = object.__new__(Buffer)
-        box.persistent, box.tagged = True, False
-    box.data = value
-    return box
 
 
 def copy_open(module: Any, memo: dict[int, Any]) -> Any:

@@ -14,12 +14,12 @@ import numpy as np
 from purestate import _building as building
 from purestate._attributes import resolve
 from purestate._base import Base, Origin, origin, set_parts
-from purestate._building import Open
 from purestate._definition import Definition, Node
 from purestate._errors import REMEDIES, FrozenModelError, refuse_method, refuse_write
 from purestate._freeze import Closed, copy_open
 from purestate._parameter import Buffer
 from purestate._running import Running
+from purestate._session import REGISTRIES, Open, members
 from purestate._traversal import Members
 
 
@@ -101,7 +101,7 @@ def _unset(module: Base) -> Any:
 
 def _read_special(module: Any, node: Node, name: str) -> Any:
     """Torch's registries as read-only mappings; a remedy for what only an object could do."""
-    if name in building.REGISTRIES:
+    if name in REGISTRIES:
         kind = name.removeprefix("_")
         return MappingProxyType({key: _read_value(module, key) for key, _ in node.members(kind)})
     if name in REMEDIES:
@@ -231,21 +231,11 @@ def graph(module: Any) -> Graph:
     if type(life) is Running:
         call = life.call
         return Graph(call.definition.members, life.index, call.read, lambda path, node: call.view(node))
-    return Graph(building.members, module, _open_array, lambda path, child: child)
+    return Graph(members, module, _open_array, lambda path, child: child)
 
 
 def _open_array(box: Any) -> Any:
     return box.data if isinstance(box, Buffer) and not box.tagged else box
-
-
-# Calling.
-
-
-def call_stateless(module: Base, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``model(x)``: the output of a call that changed no state."""
-    from purestate._call import call_stateless as call
-
-    return call(module, args, kwargs)
 
 
 # Copying.

@@ -20,11 +20,13 @@ import jax
 
 from purestate import _building as building, _lives as lives
 from purestate._base import Base
-from purestate._building import Open, construction_only
+from purestate._building import construction_only
+from purestate._call import call_stateless
 from purestate._errors import FrozenModelError
 from purestate._freeze import close
 from purestate._repr import module_repr
 from purestate._running import Running
+from purestate._session import Open, current_session, session
 from purestate._traversal import named_children, named_members, named_modules
 
 
@@ -44,9 +46,9 @@ class ModuleMeta(abc.ABCMeta):
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if building.current_session() is not None:
+        if current_session() is not None:
             return cls._construct(args, kwargs)
-        with building.session(Open()):
+        with session(Open()):
             module = cls._construct(args, kwargs)
             return close(module) if isinstance(module, Module) else module
 
@@ -57,7 +59,7 @@ class ModuleMeta(abc.ABCMeta):
         else:
             module = cls.__new__(cls, *args, **kwargs)
         if isinstance(module, cls):
-            module.__dict__["_life"] = building.current_session()
+            module.__dict__["_life"] = current_session()
             module.__init__(*args, **kwargs)
         return module
 
@@ -135,7 +137,7 @@ class Module(Base, metaclass=ModuleMeta):
         if type(life) is Running:
             return life.invoke(self, args, kwargs)
         if life is None:
-            return lives.call_stateless(self, args, kwargs)
+            return call_stateless(self, args, kwargs)
         raise FrozenModelError(
             f"{type(self).__name__} is still being built and cannot be called in a constructor: its "
             "arrays have no values yet.\n"

@@ -18,7 +18,7 @@ from jax.extend.core import get_opaque_trace_state
 
 from purestate._attributes import resolve
 from purestate._base import Base
-from purestate._building import REGISTRIES, is_array, typename
+from purestate._building import is_array, typename
 from purestate._definition import Definition, Node
 from purestate._errors import (
     REMEDIES,
@@ -31,6 +31,7 @@ from purestate._errors import (
 from purestate._freeze import narrow
 from purestate._keys import fold_name
 from purestate._parameter import Box
+from purestate._session import REGISTRIES
 
 
 class Call:

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from purestate._building import Open
 from purestate._errors import FrozenModelError
+from purestate._session import Open
 
 
 def in_constructor(remedy: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from purestate._base import Base
-from purestate._building import Open, adopt, current_session, session
 from purestate._freeze import close
+from purestate._opening import adopt
+from purestate._session import Open, current_session, session
 
 
 class Parts(tuple[Any, ...]):

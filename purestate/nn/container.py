@@ -12,8 +12,9 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Va
 from itertools import chain
 from typing import Any
 
-from purestate._building import adopt, typename
+from purestate._building import typename
 from purestate._module import Module
+from purestate._opening import adopt
 from purestate.nn._construction import in_constructor
 from purestate.nn._parts import Parts, assembled, is_running, opened
 
