@@ -79,6 +79,13 @@ def test_orthogonal(shape):
     np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_orthogonal_in_half_precision_is_the_float32_one_rounded(dtype):
+    half = nn.init.orthogonal()(KEY, (4, 6), dtype)
+    assert half.dtype == dtype
+    np.testing.assert_array_equal(half, nn.init.orthogonal()(KEY, (4, 6), jnp.float32).astype(dtype))
+
+
 def in_constructor(change):
     """Run ``change`` on an open parameter; return the finished model."""
 

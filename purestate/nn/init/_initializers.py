@@ -167,11 +167,13 @@ class orthogonal:
         if len(shape) < 2:
             raise ValueError("Only tensors with 2 or more dimensions are supported")
         rows, columns = shape[0], math.prod(shape[1:])
-        flat = _draw.normal(key, (max(rows, columns), min(rows, columns)), dtype, 0.0, 1.0)
+        # QR has no half-precision form: drawn and factored in at least float32, cast at the end.
+        wide = jnp.promote_types(dtype, jnp.float32)
+        flat = _draw.normal(key, (max(rows, columns), min(rows, columns)), wide, 0.0, 1.0)
         q, r = jnp.linalg.qr(flat)
         # The sign of R's diagonal makes the distribution uniform over orthogonal matrices.
         q = q * jnp.sign(jnp.diagonal(r))
-        return self.gain * (q.T if rows < columns else q).reshape(shape)
+        return (self.gain * (q.T if rows < columns else q).reshape(shape)).astype(dtype)
 
 
 @dataclasses.dataclass(frozen=True)
