@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from purestate._abstract import UninitializedArray
 from purestate._base import Base
 from purestate._definition import Definition
 from purestate._frozen import FrozenDict, FrozenList
@@ -27,7 +28,7 @@ class Row(NamedTuple):
         trains: Whether gradients reach it.
         saved: Whether it is in the ``state_dict``.
         moves: Whether ``bridge.to`` takes it along.
-        shape: The shape, or None for what is not an array.
+        shape: The shape, or None for what has none: not an array, or one of a lazy layer.
         dtype: The dtype as text, or the type of what is not an array.
         note: What is unusual, and what it costs.
     """
@@ -94,6 +95,9 @@ def _registered(definition: Definition, leaves: tuple[Any, ...]) -> Iterator[Row
             notes.append("frozen")
         if leaf.stored_dtype is not None:
             notes.append(f"{leaf.stored_dtype} in files")
+        lazy = isinstance(array, UninitializedArray)
+        if lazy:
+            notes.append("lazy: its shape follows from the first input")
         if not hasattr(array, "dtype"):
             raise TypeError(f"'{entry.name}' holds {type(array).__name__}, not an array")
         yield Row(
@@ -102,7 +106,7 @@ def _registered(definition: Definition, leaves: tuple[Any, ...]) -> Iterator[Row
             leaf.trainable,
             entry.persistent,
             True,
-            tuple(array.shape),
+            None if lazy else tuple(array.shape),
             str(array.dtype),
             ", ".join(notes),
         )

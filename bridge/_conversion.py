@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from purestate._abstract import AbstractArray
+from purestate._abstract import is_undrawn
 from purestate._definition import Definition, Leaf, intern
 from purestate._lives import flatten, unflatten
 from purestate._select import Selector, select
@@ -98,7 +98,7 @@ def _cast(model: Any, dtype: Any, kind: Any, keep: Selector | None) -> Any:
 
 
 def _cast_array(array: Any, dtype: Any) -> Any:
-    if isinstance(array, jax.ShapeDtypeStruct):
+    if is_undrawn(array):
         return array.update(dtype=dtype)
     if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(
         dtype, jnp.complexfloating
@@ -129,7 +129,7 @@ def _place(model: Any, sharding: Any) -> Any:
         target = choose(name, array)
         if target is None:
             return array
-        if isinstance(array, AbstractArray):
+        if is_undrawn(array):
             return array.update(sharding=target)
         return jax.device_put(array, target)
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 
 from bridge._state_dict_type import StateDict
-from purestate._abstract import AbstractArray
+from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
 from purestate._definition import Definition, Leaf, Node, intern
 from purestate._freeze import narrow
 from purestate._lives import flatten, unflatten
@@ -83,7 +83,7 @@ def _below(definition: Definition, where: Selector | None, leaves: Any) -> Calla
 def _widen(array: Any, leaf: Leaf) -> Any:
     if leaf.stored_dtype is None or isinstance(array, Tracer):
         return array
-    if isinstance(array, jax.ShapeDtypeStruct):
+    if is_undrawn(array):
         return array.update(dtype=np.dtype(leaf.stored_dtype))
     return np.asarray(array).astype(leaf.stored_dtype)
 
@@ -175,9 +175,13 @@ class _Load:
         prefix = f"{path}." if path else ""
         version = self.metadata.get(path, {}).get("version")
         own = {key[len(prefix) :]: self.values[key] for key in keys if "." not in key[len(prefix) :]}
-        state = module.upgrade_state_dict(dict(own), version)
         expected = [(name, leaf) for name, leaf in node.parameters if leaf is not None]
         expected += [(name, leaf) for name, leaf, keep in node.buffers if keep and leaf is not None]
+        try:
+            state = module.upgrade_state_dict(dict(own), version)
+        except RuntimeError as error:  # It names what it cannot take, which is then reported once.
+            self.errors.append(str(error))
+            state = {name: own[name] for name, _ in expected if name in own}
         for name, leaf in expected:
             if name in state:
                 self.array(prefix + name, leaf, state[name])
@@ -212,13 +216,18 @@ class _Load:
 
     def array(self, key: str, leaf: int, value: Any) -> None:
         """Check one value and put it in its leaf."""
-        if not isinstance(value, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct):
+        current = self.leaves[leaf]
+        lazy = isinstance(current, UninitializedArray)
+        if lazy and isinstance(value, UninitializedArray):
+            return
+        if not (isinstance(value, np.ndarray | np.generic | jax.Array) or is_undrawn(value)):
             self.errors.append(
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '
                 f"object from checkpoint but received {type(value)}"
             )
             return
-        current = self.leaves[leaf]
+        if lazy:  # It takes the shape of the value.
+            current = current.update(shape=value.shape)
         if (
             len(current.shape) == 0
             and isinstance(value, np.ndarray | jax.Array)

@@ -5,6 +5,9 @@
 will be drawn. ``purestate.init`` draws the ones that are left, ``bridge.load_state_dict`` fills
 them without drawing first, and everything in JAX that takes a ``ShapeDtypeStruct``
 (``jax.eval_shape``, Orbax, ahead-of-time lowering) takes a model of them as it is.
+
+The arrays of a lazy layer are further back: :class:`UninitializedArray` knows its dtype and no shape.
+``purestate.init`` finds the shapes from example inputs and makes abstract arrays of them.
 """
 
 from collections.abc import Callable
@@ -49,6 +52,56 @@ class AbstractArray(jax.ShapeDtypeStruct):
 
     def __repr__(self) -> str:
         return f"AbstractArray(shape={self.shape}, dtype={self.dtype.name}, init={self.init!r})"
+
+
+class UninitializedArray:
+    """Dtype of an array whose shape follows from the first inputs of its lazy layer.
+
+    Args:
+        dtype: Any JAX dtype.
+        sharding: The sharding to place it with.
+    """
+
+    __slots__ = ("dtype", "sharding")
+
+    def __init__(self, dtype: Any, *, sharding: Any = None):
+        self.dtype = jnp.dtype(dtype)
+        self.sharding = sharding
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Not known.
+
+        Raises:
+            RuntimeError: Always.
+        """
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually "
+            "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
+            "initialized one. Call `forward` to initialize the parameters before accessing their "
+            "attributes.\n"
+            "    write: model = purestate.init(model, rng, *example_inputs)"
+        )
+
+    def update(self, **changes: Any) -> "AbstractArray | UninitializedArray":
+        """A copy with ``dtype`` or ``sharding`` changed; with a ``shape``, an abstract array."""
+        fields = {"dtype": self.dtype, "sharding": self.sharding} | changes
+        return AbstractArray(**fields) if "shape" in fields else UninitializedArray(**fields)
+
+    def __reduce__(self):
+        return (UninitializedArray, (self.dtype,))
+
+    def __repr__(self) -> str:
+        return f"UninitializedArray(dtype={self.dtype.name})"
+
+
+UNDRAWN = (jax.ShapeDtypeStruct, UninitializedArray)
+"""What a leaf without a value is, with and without a shape."""
+
+
+def is_undrawn(value: Any) -> bool:
+    """Whether a leaf has no value yet, with or without a shape."""
+    return isinstance(value, UNDRAWN)
 
 
 def empty(

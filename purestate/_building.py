@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from purestate._abstract import is_undrawn
 from purestate._base import Base
 from purestate._errors import BuildError, refuse_method
 from purestate._opening import adopt
@@ -60,7 +61,7 @@ def typename(value: Any) -> str:
 
 def is_array(value: Any) -> bool:
     """Whether a value may be the array of a buffer."""
-    return isinstance(value, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+    return isinstance(value, jax.Array | np.ndarray | np.generic) or is_undrawn(value)
 
 
 def assign(module: Any, name: str, value: Any) -> None:
@@ -71,6 +72,8 @@ def assign(module: Any, name: str, value: Any) -> None:
             f"'{name}' is a name that purestate needs itself.\n    write: another attribute name"
         )
     parameters, buffers, modules = (own.get(registry) for registry in REGISTRIES)
+    if name == "training" and isinstance(value, Parameter | Base):
+        raise KeyError("attribute 'training' already exists")  # The mode, which every module has.
     if isinstance(value, Parameter):
         if parameters is None:
             raise AttributeError("cannot assign parameters before Module.__init__() call")

@@ -11,7 +11,7 @@ from typing import Any
 
 from purestate._base import Base
 from purestate._definition import Definition
-from purestate._errors import LeakedWriteError, stateful_call
+from purestate._errors import stateful_call
 from purestate._keys import as_key
 from purestate._lives import flatten, unflatten
 from purestate._running import Call
@@ -20,7 +20,7 @@ from purestate._split import assemble, take_buffers
 
 
 def call(model: Any, /, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any, Any]:
-    """Run a model; return its output and the model with its new buffer values.
+    """Run a model; return its output and the model with its new state.
 
     Args:
         model: A model, a submodule inside ``forward``, or a bound method of one
@@ -53,7 +53,8 @@ def call_stateless(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     output = _run(running, Base.__call__, args, kwargs)
     if running.written:
         names = [definition.names[leaf] for leaf in sorted(running.written)]
-        raise stateful_call(definition.cls, names)
+        kinds = {entry.kind for entry in definition.entries if entry.name in names}
+        raise stateful_call(definition.cls, names, kinds)
     return output
 
 
@@ -67,6 +68,10 @@ def apply(
     **kwargs: Any,
 ) -> tuple[Any, Any]:
     """Run a model given as its three parts (``purestate.split``).
+
+    What a call writes is state, and state is in ``buffers``. The one write that is not is that of
+    an embedding with ``max_norm`` to a weight that trains: the lookups see the scaled rows, and
+    ``params`` stays as it is, since the optimizer changes it next. ``purestate.call`` returns it.
 
     Args:
         definition: The structure.
@@ -112,27 +117,16 @@ def capture(
     model, method = _receiver(model)
     leaves, definition = flatten(model)
     chosen = select(definition, at, leaves)
-    outputs: dict[str, Any] = {}
-    counts: Counter[str] = Counter()
-
-    def record(node: int, output: Any) -> None:
-        if node not in chosen:
-            return
-        path = definition.path_of[node]
-        if not running.is_outer():
-            raise LeakedWriteError(
-                f"the output of '{path}' is produced inside a JAX transform within forward and "
-                "cannot be captured from outside of it.\n"
-                "    write: return it from the transformed function, or capture the module that "
-                "contains the transform"
-            )
-        counts[path] += 1
-        outputs[path if counts[path] == 1 else f"{path}#{counts[path]}"] = output
-
-    running = Call(definition, leaves, as_key(rng), record)
+    running = Call(definition, leaves, as_key(rng), chosen)
     output = _run(running, method, args, kwargs)
     if running.written or model._life is not None:
         model = unflatten(definition, tuple(running.cells))
+    outputs: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
+    for node, value in running.records:
+        path = definition.path_of[node]
+        counts[path] += 1
+        outputs[path if counts[path] == 1 else f"{path}#{counts[path]}"] = value
     return output, model, outputs
 
 
@@ -149,4 +143,4 @@ def _run(running: Call, method: Any, args: tuple[Any, ...], kwargs: dict[str, An
     try:
         return (method or type(running.view(0)).__call__)(running.view(0), *args, **kwargs)
     finally:
-        running.done = True
+        running.end()

@@ -57,6 +57,7 @@ class Node:
         "attributes",
         "buffers",
         "cls",
+        "direct",
         "key",
         "lookup",
         "modules",
@@ -93,6 +94,12 @@ class Node:
             **{a.name: Member("attribute", a) for a in attributes},
             "training": Member("training", training),
         }
+        # The parameters that a running view may hold likewise: those that nothing else hides.
+        self.direct = tuple(
+            (name, leaf)
+            for name, leaf in parameters
+            if leaf is not None and self.lookup[name].kind == "parameter" and not hasattr(cls, name)
+        )
 
     def members(self, kind: str) -> tuple[tuple[str, Any], ...]:
         """The direct ``(name, number)`` pairs of one kind, for ``purestate._traversal``."""
@@ -200,6 +207,11 @@ class Definition:
         return tuple(jax.tree_util.GetAttrKey(name) for name in self.names)
 
     @functools.cached_property
+    def direct(self) -> frozenset[int]:
+        """The leaves that running views hold as plain attributes."""
+        return frozenset(leaf for node in self.nodes for _, leaf in node.direct)
+
+    @functools.cached_property
     def trainable(self) -> tuple[int, ...]:
         """The leaves that train, which are parameters with ``requires_grad``."""
         return tuple(i for i, leaf in enumerate(self.leaves) if leaf.trainable)
@@ -208,6 +220,12 @@ class Definition:
     def held(self) -> tuple[int, ...]:
         """The leaves that do not, which are buffers and frozen parameters."""
         return tuple(i for i, leaf in enumerate(self.leaves) if not leaf.trainable)
+
+    @functools.cached_property
+    def is_closed(self) -> bool:
+        """Whether no attribute refers to a part of a larger model that this one was taken from."""
+        referring = (a for node in self.nodes for a in node.attributes if a.refers)
+        return all(ref[0] is not None for a in referring for ref in references(a.value))
 
     @functools.cached_property
     def _submodules(self) -> dict[int, "Submodule"]:

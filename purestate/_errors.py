@@ -10,11 +10,11 @@ class FrozenModelError(AttributeError):
 
 
 class LeakedWriteError(RuntimeError):
-    """A buffer was written inside a JAX transform that does not carry the write out."""
+    """State was written inside a JAX transform that does not carry the write out."""
 
 
 class StatefulCallError(RuntimeError):
-    """``model(x)`` would have lost new buffer values; ``purestate.call`` returns them."""
+    """``model(x)`` would have lost new values of its state; ``purestate.call`` returns them."""
 
 
 class UninitializedError(RuntimeError):
@@ -105,12 +105,12 @@ def refuse_running_write(cls: type, path: str, name: str, kind: str | None) -> F
     )
 
 
-def leaked_write(path: str, name: str) -> LeakedWriteError:
-    """The error for a buffer write under another trace than the call's."""
+def leaked_write(path: str, name: str, kind: str = "buffer") -> LeakedWriteError:
+    """The error for a write under another trace than the call's."""
     where = f"{path}.{name}" if path else name
     block = path.rsplit(".", 1)[-1] if path else "block"
     return LeakedWriteError(
-        f"buffer '{where}' was written inside a JAX transform (checkpoint, scan, vmap, grad, jit, "
+        f"{kind} '{where}' was written inside a JAX transform (checkpoint, scan, vmap, grad, jit, "
         "...) that was entered within forward; the new value cannot leave it on its own.\n"
         "    Pass the submodule through the transform as a value:\n"
         f"        def body(block, h):\n"
@@ -120,23 +120,40 @@ def leaked_write(path: str, name: str) -> LeakedWriteError:
     )
 
 
-def stateful_call(cls: type, names: list[str]) -> StatefulCallError:
-    """The error for ``model(x)`` that changed buffers."""
-    shown = ", ".join(repr(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
-    return StatefulCallError(
-        f"this call of {cls.__name__} gives new values to {len(names)} buffer(s): {shown}. "
-        "model(x) returns the output only, so they would be lost.\n"
-        "    write: y, model = purestate.call(model, x)\n"
-        "    or, without state updates: model = bridge.eval(model)"
+def leaked_output(path: str) -> LeakedWriteError:
+    """The error for the capture of an output that is made under another trace than the call's."""
+    return LeakedWriteError(
+        f"the output of '{path}' is produced inside a JAX transform within forward and cannot be "
+        "captured from outside of it.\n"
+        "    write: return it from the transformed function, or capture the module that contains the "
+        "transform"
     )
 
 
-def uninitialized(names: list[str]) -> UninitializedError:
-    """The error for reading abstract arrays in a call."""
+def stateful_call(cls: type, names: list[str], kinds: set[str]) -> StatefulCallError:
+    """The error for ``model(x)`` that changed buffers, or parameters (which ``max_norm`` does)."""
+    shown = ", ".join(repr(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
+    what = " and ".join(f"{kind}(s)" for kind in sorted(kinds))
+    remedy = "    write: y, model = purestate.call(model, x)"
+    if "parameter" not in kinds:  # What writes a parameter writes it in evaluation too.
+        remedy += "\n    or, without state updates: model = bridge.eval(model)"
+    return StatefulCallError(
+        f"this call of {cls.__name__} gives new values to {len(names)} {what}: {shown}. "
+        f"model(x) returns the output only, so they would be lost.\n{remedy}"
+    )
+
+
+def uninitialized(names: list[str], shapeless: list[str]) -> UninitializedError:
+    """The error for reading abstract arrays in a call; those of lazy layers have no shape either."""
     shown = ", ".join(repr(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
+    # Which lazy layers wait for their first input, each once.
+    lazy = dict.fromkeys(name.rpartition(".")[0] for name in shapeless)
+    waiting = ", ".join(repr(path) for path in lazy)
+    waits = f" The lazy layer(s) {waiting} need an example input." if lazy else ""
+    examples = ", *example_inputs" if lazy else ""
     return UninitializedError(
-        f"the model has {len(names)} array(s) without a value: {shown}.\n"
-        "    write: model = purestate.init(model, rng)\n"
+        f"the model has {len(names)} array(s) without a value: {shown}.{waits}\n"
+        f"    write: model = purestate.init(model, rng{examples})\n"
         "    or:    model, report = bridge.load_state_dict(model, state_dict)\n"
         "    A module in a plain list is a constant that neither reaches: hold it in nn.ModuleList."
     )

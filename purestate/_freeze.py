@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purestate._abstract import AbstractArray
+from purestate._abstract import is_undrawn
 from purestate._attributes import Attribute, LeafRef, NodeRef, Reference, freeze
 from purestate._base import Base, Origin, Token, set_parts
 from purestate._definition import Definition, Leaf, Node, intern
@@ -180,7 +180,7 @@ def _describe(box: Box, is_parameter: bool) -> Leaf:
 
 def _narrowed(data: Any) -> str | None:
     """The 64-bit dtype of numpy or abstract input that JAX narrows while x64 is off."""
-    if not isinstance(data, np.ndarray | np.generic | AbstractArray):
+    if not (isinstance(data, np.ndarray | np.generic) or is_undrawn(data)):
         return None
     return data.dtype.name if jax.dtypes.canonicalize_dtype(data.dtype) != data.dtype else None
 
@@ -190,7 +190,7 @@ def _array(box: Box, name: str) -> Any:
     data = box.data
     if isinstance(data, np.ndarray | np.generic):
         return narrow(data, name)
-    if isinstance(data, AbstractArray):
+    if is_undrawn(data):
         return data.update(dtype=jax.dtypes.canonicalize_dtype(data.dtype))
     return data
 

@@ -4,45 +4,61 @@ from typing import Any
 
 import jax
 
-from purestate._abstract import AbstractArray
+from purestate._abstract import AbstractArray, is_undrawn
 from purestate._errors import UninitializedError
 from purestate._keys import as_key, fold_name
+from purestate._lazy import is_lazy, materialize
 from purestate._lives import flatten, unflatten
 from purestate._parameter import as_array
 
 
-def init(model: Any, rng: Any, *example_inputs: Any) -> Any:
+def init(model: Any, rng: Any, *example_inputs: Any, **example_kwargs: Any) -> Any:
     """Give a value to every parameter and buffer that has none; the others stay.
 
     The key of each array is folded from ``rng`` and the array's dotted name, so adding or removing a
     layer changes no other weight. May be jitted (with ``out_shardings`` for a sharded start).
 
+    A lazy layer (``nn.LazyLinear``) takes its sizes from the input it gets when the model is called
+    with the example inputs, and becomes its eager class. That call runs under ``jax.eval_shape``:
+    nothing is computed and no state changes. Without a lazy layer the example inputs are not used.
+
     Args:
         model: A model; arrays that were loaded or drawn before are kept.
         rng: A JAX key, or an int as its seed.
-        *example_inputs: Accepted for models whose shapes depend on their inputs.
+        *example_inputs: Arguments to call the model with; of arrays the shapes and dtypes count, and
+            a ``jax.ShapeDtypeStruct`` is enough.
+        **example_kwargs: Keyword arguments, likewise.
 
     Returns:
         The model with all its values.
 
     Raises:
-        UninitializedError: For an array without an initializer (``purestate.empty(shape)``).
+        UninitializedError: For an array without an initializer (``purestate.empty(shape)``), or without
+            a shape: one of a lazy layer that the call does not reach.
     """
-    del example_inputs
-    leaves, definition = flatten(model)
     key = as_key(rng)
     if key is None:
         raise TypeError("init needs a key.\n    write: purestate.init(model, jax.random.key(0))")
+    if example_inputs or example_kwargs:
+        model = materialize(model, key, example_inputs, example_kwargs)
+    leaves, definition = flatten(model)
     return unflatten(
         definition,
         tuple(
-            _draw(as_array(leaf), key, name) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+            _draw(as_array(leaf), key, name) if is_undrawn(leaf) else leaf
             for leaf, name in zip(leaves, definition.names, strict=True)
         ),
     )
 
 
 def _draw(leaf: AbstractArray, key: jax.Array, name: str) -> jax.Array:
+    if is_lazy(leaf):
+        path = name.rpartition(".")[0]
+        raise UninitializedError(
+            f"'{name}' has no shape: it follows from the input of the lazy layer '{path}', and no call "
+            "with example inputs has reached that layer.\n"
+            "    write: purestate.init(model, rng, *example_inputs)"
+        )
     if leaf.init is None:
         raise UninitializedError(
             f"'{name}' of shape {leaf.shape} has no initializer.\n"

@@ -92,7 +92,14 @@ class Module(Base, metaclass=ModuleMeta):
     _version: int = 1
     training: bool
 
+    call_super_init: bool = False
+    """Whether ``Module.__init__`` passes its arguments on to the next class in the method order."""
+
     def __init__(self, *args: Any, **kwargs: Any):
+        if self.call_super_init:
+            building.start(self)
+            super().__init__(*args, **kwargs)
+            return
         name = type(self).__name__
         if kwargs:
             key = next(iter(kwargs))
@@ -125,6 +132,9 @@ class Module(Base, metaclass=ModuleMeta):
 
         Returns:
             The entries to load.
+
+        Raises:
+            RuntimeError: For entries that cannot be brought; the text goes into the load's report.
         """
         del version
         return state
@@ -135,7 +145,9 @@ class Module(Base, metaclass=ModuleMeta):
         """Run ``forward``. On a finished model the call must not change state."""
         life = self._life
         if type(life) is Running:
-            return life.invoke(self, args, kwargs)
+            if life.call.chosen:
+                return life.invoke(self, args, kwargs)
+            return self.forward(*args, **kwargs)
         if life is None:
             return call_stateless(self, args, kwargs)
         raise FrozenModelError(

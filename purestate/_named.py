@@ -14,6 +14,8 @@ from typing import Any
 
 import jax
 
+from purestate._abstract import UninitializedArray
+
 
 class Names:
     """A tuple of names with their positions. Equal tuples are ONE object, compared by identity."""
@@ -103,8 +105,9 @@ class NamedArrays(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         def describe(value: Any) -> str:
-            shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-            return repr(value) if dtype is None else f"{dtype}{list(shape or ())}"
+            if isinstance(value, UninitializedArray) or not hasattr(value, "dtype"):
+                return repr(value)
+            return f"{value.dtype}{list(value.shape)}"
 
         return "NamedArrays({" + ", ".join(f"{k!r}: {describe(v)}" for k, v in self.items()) + "})"
 

@@ -6,10 +6,17 @@ a whole model to change it. ``purestate._freeze`` is the way back.
 
 from typing import Any
 
+from purestate._abstract import UninitializedArray
 from purestate._attributes import thaw
 from purestate._base import Base, Origin, Token, origin as origin_of
 from purestate._definition import Definition
-from purestate._parameter import Box, Buffer, Parameter
+from purestate._parameter import (
+    Box,
+    Buffer,
+    Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
 from purestate._session import Open, current_session
 
 
@@ -78,11 +85,13 @@ def open_tables(
 
 
 def _open_box(parameter: bool, value: Any) -> Box:
+    lazy = isinstance(value, UninitializedArray)
     box: Box
     if parameter:
-        box = object.__new__(Parameter)
+        box = object.__new__(UninitializedParameter if lazy else Parameter)
     else:
-        box = object.__new__(Buffer)
-        box.persistent, box.tagged = True, False
+        box = object.__new__(UninitializedBuffer if lazy else Buffer)
+        # A lazy buffer is read as its box, which has ``materialize``.
+        box.persistent, box.tagged = True, lazy
     box.data = value
     return box

@@ -8,13 +8,14 @@ the leaves of the model, and what the boxes knew (trains or not, saved or not) i
 A box behaves as its array in arithmetic, so constructor code may compute with it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purestate._abstract import AbstractArray, empty
+from purestate._abstract import AbstractArray, UninitializedArray, empty
 
 
 class Box:
@@ -145,7 +146,7 @@ def as_array(data: Any) -> Any:
     """An array (or abstract array) from what a user may pass as data."""
     if isinstance(data, Box):
         return data.data
-    if isinstance(data, jax.Array | np.ndarray | np.generic | AbstractArray):
+    if isinstance(data, jax.Array | np.ndarray | np.generic | AbstractArray | UninitializedArray):
         return data
     if isinstance(data, jax.ShapeDtypeStruct):
         return AbstractArray(data.shape, data.dtype, sharding=data.sharding)
@@ -199,3 +200,83 @@ class Buffer(Box):
 
     def __repr__(self) -> str:
         return f"Buffer containing:\n{self.data!r}"
+
+
+class _Uninitialized(Box):
+    """What the two boxes without a shape share."""
+
+    __slots__ = ()
+
+    def _materialize(self, cls: type, shape: Sequence[int], dtype: Any) -> None:
+        dtype = self.data.dtype if dtype is None else jnp.dtype(dtype)
+        self.data = self.data.update(shape=tuple(shape), dtype=dtype)
+        self.__class__ = cls
+
+    def value(self) -> Any:
+        """Nothing yet.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            f"Attempted to use an uninitialized parameter ({type(self).__name__}): its shape follows "
+            "from the inputs of its lazy module.\n"
+            "    write: compute from it in forward"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """A parameter of a lazy module, whose shape is not known yet. In a constructor.
+
+    Torch's name: ``torch.nn.UninitializedParameter``.
+
+    Args:
+        requires_grad: Whether it trains.
+        dtype: Its dtype; JAX's default float when None.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, requires_grad: bool = True, dtype: Any = None):
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        Parameter.__init__(self, UninitializedArray(dtype), requires_grad)
+
+    def materialize(self, shape: Sequence[int], dtype: Any = None) -> None:
+        """Give it a shape, in the ``initialize_parameters`` of a lazy module: it becomes a Parameter.
+
+        Args:
+            shape: The sizes.
+            dtype: Another dtype.
+        """
+        self._materialize(Parameter, shape, dtype)
+
+
+class UninitializedBuffer(_Uninitialized, Buffer):
+    """A buffer of a lazy module, whose shape is not known yet. In a constructor.
+
+    Torch's name: ``torch.nn.UninitializedBuffer``.
+
+    Args:
+        requires_grad: Torch's argument; a buffer does not train.
+        dtype: Its dtype; JAX's default float when None.
+        persistent: Whether it is part of the ``state_dict``.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, requires_grad: bool = False, dtype: Any = None, persistent: bool = True):
+        del requires_grad
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        Buffer.__init__(self, UninitializedArray(dtype), persistent=persistent)
+
+    def materialize(self, shape: Sequence[int], dtype: Any = None) -> None:
+        """Give it a shape, in the ``initialize_parameters`` of a lazy module: it becomes a Buffer.
+
+        Args:
+            shape: The sizes.
+            dtype: Another dtype.
+        """
+        self._materialize(Buffer, shape, dtype)

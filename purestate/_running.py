@@ -6,9 +6,12 @@ and shared modules need no rule of their own: two names, one cell.
 
 A write must happen under the JAX trace in which the call runs. Inside ``jax.checkpoint``, ``scan``
 or ``vmap`` it would put an inner tracer into an outer cell, so it is refused there, with the remedy.
+
+Users' code writes buffers. The layers whose torch counterparts write a parameter in their ``forward``
+have :func:`renew`.
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import Any
 
@@ -16,20 +19,23 @@ import jax
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
+from purestate._abstract import UNDRAWN, UninitializedArray, is_undrawn
 from purestate._attributes import resolve
 from purestate._base import Base
 from purestate._building import is_array, typename
-from purestate._definition import Definition, Node
+from purestate._definition import Definition, Member, Node
 from purestate._errors import (
     REMEDIES,
+    leaked_output,
     leaked_write,
     missing_rng,
     refuse_method,
     refuse_running_write,
+    refuse_write,
     uninitialized,
 )
 from purestate._freeze import narrow
-from purestate._keys import fold_name
+from purestate._keys import fold_words, name_words
 from purestate._parameter import Box
 from purestate._session import REGISTRIES
 
@@ -41,17 +47,20 @@ class Call:
         definition: The model's definition.
         cells: The arrays, one per leaf; written as the call runs.
         written: The leaves that got a new value.
-        record: Called as ``record(node, output)`` after each module, or None.
+        chosen: The nodes whose outputs are recorded.
+        records: ``(node, output)`` of the chosen nodes, in the order they finished.
+        draws: How many keys each node drew.
     """
 
     __slots__ = (
-        "_draws",
         "_trace",
         "_views",
         "cells",
+        "chosen",
         "definition",
         "done",
-        "record",
+        "draws",
+        "records",
         "rng",
         "written",
     )
@@ -61,16 +70,17 @@ class Call:
         definition: Definition,
         leaves: tuple[Any, ...],
         rng: jax.Array | None = None,
-        record: Callable[[int, Any], None] | None = None,
+        chosen: Collection[int] = (),
     ):
         self.definition = definition
         self.cells = list(leaves)
         self.written: set[int] = set()
         self.done = False
         self.rng = rng
-        self.record = record
+        self.chosen = chosen
+        self.records: list[tuple[int, Any]] = []
+        self.draws: dict[int, int] = {}
         self._views: dict[int, Any] = {}
-        self._draws: dict[int, int] = {}
         self._trace = get_opaque_trace_state(convention="flax")
 
     def view(self, index: int) -> Any:
@@ -78,10 +88,14 @@ class Call:
         view = self._views.get(index)
         if view is None:
             node = self.definition.nodes[index]
-            view = object.__new__(node.cls)
-            view.__dict__.update(node.plain)
-            view.__dict__["_life"] = Running(self, index, node)
-            self._views[index] = view
+            view = self._views[index] = object.__new__(node.cls)
+            held, cells = view.__dict__, self.cells
+            held.update(node.plain)
+            held["_life"] = Running(self, index, node)
+            # Where Python finds them fastest: a call writes parameters only by way of ``fill``.
+            for name, leaf in node.direct:
+                if not isinstance(cells[leaf], UNDRAWN):
+                    held[name] = cells[leaf]
         return view
 
     def read(self, leaf: int) -> Any:
@@ -91,28 +105,67 @@ class Call:
             UninitializedError: When it was never drawn or loaded.
         """
         value = self.cells[leaf]
-        if isinstance(value, jax.ShapeDtypeStruct):
-            names, cells = self.definition.names, enumerate(self.cells)
-            raise uninitialized([names[i] for i, c in cells if isinstance(c, jax.ShapeDtypeStruct)])
+        if is_undrawn(value):
+            cells = dict(zip(self.definition.names, self.cells, strict=True))
+            raise uninitialized(
+                [name for name, cell in cells.items() if is_undrawn(cell)],
+                [name for name, cell in cells.items() if isinstance(cell, UninitializedArray)],
+            )
         return value
 
     def is_outer(self) -> bool:
         """Whether the code that runs now runs in the call, and under the trace of the call itself."""
         return not self.done and self._trace == get_opaque_trace_state(convention="flax")
 
+    def end(self) -> None:
+        """The call is over: nothing may be written, and its views go without a garbage collection."""
+        self.done = True
+        self._views.clear()
+
     def write(self, leaf: int, value: Any) -> None:
-        """Put a new value in a cell."""
-        self.cells[leaf] = value
+        """Put a new value in a cell, which is state that the call returns."""
+        self.fill(leaf, value)
         self.written.add(leaf)
+
+    def fill(self, leaf: int, value: Any) -> None:
+        """Put a value in a cell, and before the eyes of the views that hold it."""
+        self.cells[leaf] = value
+        if leaf in self.definition.direct:
+            for view in self._views.values():
+                for name, place in view._life.node.direct:
+                    if place == leaf:
+                        view.__dict__[name] = value
 
     def draw(self, index: int) -> jax.Array:
         """The next random key of a node."""
-        path = self.definition.path_of[index]
+        path = self.path_of(index)
         if self.rng is None:
             raise missing_rng(self.definition.nodes[index].cls, path)
-        count = self._draws.get(index, 0)
-        self._draws[index] = count + 1
-        return jax.random.fold_in(fold_name(self.rng, path), count)
+        key = jax.random.fold_in(fold_words(self.rng, self.words_of(index)), self.drawn(index))
+        self.draws[index] = self.draws.get(index, 0) + 1
+        return key
+
+    def words_of(self, index: int) -> Any:
+        """The hash of a node's name, which is folded into its keys."""
+        return name_words(self.path_of(index))
+
+    def drawn(self, index: int) -> Any:
+        """How many keys a node has drawn so far."""
+        return self.draws.get(index, 0)
+
+    def path_of(self, index: int) -> str:
+        """Where a node is in the model."""
+        return self.definition.path_of[index]
+
+    def record(self, index: int, output: Any) -> None:
+        """Keep the output of a chosen node.
+
+        Raises:
+            LeakedWriteError: Under another JAX trace than the call's.
+        """
+        if not self.is_outer():
+            raise leaked_output(self.path_of(index))
+        self.records.append((index, output))
 
 
 class Running:
@@ -128,7 +181,7 @@ class Running:
     def invoke(self, view: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``self.layer(x)`` inside a call."""
         output = view.forward(*args, **kwargs)
-        if self.call.record is not None:
+        if self.index in self.call.chosen:
             self.call.record(self.index, output)
         return output
 
@@ -155,6 +208,9 @@ class Running:
         if name == "_parts":
             part = self.call.definition.submodule(self.index)
             return tuple(self.call.cells[leaf] for leaf in part.leaves), part.definition
+        if name == "_modules":
+            children, view_of = self.node.modules, self.call.view
+            return MappingProxyType({key: None if at is None else view_of(at) for key, at in children})
         if name in REGISTRIES:
             kind = name.removeprefix("_")
             return MappingProxyType({key: self.read(view, key) for key, _ in self.node.members(kind)})
@@ -188,10 +244,14 @@ class Running:
                 f"cannot assign '{typename(value)}' as buffer '{name}' "
                 "(torch.nn.Buffer, torch.Tensor or None expected)"
             )
-        if not self.call.is_outer():
-            raise leaked_write(path, name)
         if isinstance(value, np.ndarray | np.generic):
             value = narrow(value, f"{path}.{name}" if path else name)  # The model keeps no alias.
+        self.put(member, name, value)
+
+    def put(self, member: Member, name: str, value: Any) -> None:
+        """The new value of a parameter or buffer of this node."""
+        if not self.call.is_outer():
+            raise leaked_write(self.call.definition.path_of[self.index], name, member.kind)
         self.call.write(member.target, value)
 
     def _write_module(self, path: str, name: str, index: int, value: Any) -> None:
@@ -212,3 +272,28 @@ class Running:
         for leaf, array in zip(taken, value._leaves, strict=True):
             if array is not self.call.cells[leaf]:
                 self.call.write(leaf, array)
+
+
+def renew(view: Base, name: str, value: Any) -> None:
+    """Write a parameter in ``forward``, as the layers do whose torch counterparts do so.
+
+    Torch writes under ``no_grad``: gradients with respect to the parameter are those with respect
+    to the new value. So ``value`` must have the parameter's derivatives (``functional._graft``). A
+    ``name`` that is not registered, as of a weight that is computed from others, is left alone:
+    torch writes into the computed array there, and the next call computes another.
+
+    Args:
+        view: The layer, in a call.
+        name: The parameter.
+        value: Its new value, which the call returns in the model.
+
+    Raises:
+        LeakedWriteError: Under another JAX trace than the call's.
+        FrozenModelError: Outside of a call.
+    """
+    life = view._life
+    if type(life) is not Running:
+        raise refuse_write(type(view), name, "parameter")
+    member = life.node.lookup.get(name)
+    if member is not None and member.kind in ("parameter", "buffer"):
+        life.put(member, name, value)

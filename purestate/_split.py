@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from purestate._abstract import AbstractArray
+from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
 from purestate._definition import Definition
 from purestate._freeze import narrow
 from purestate._lives import flatten, unflatten
@@ -110,8 +110,9 @@ def replace(model: Any, arrays: Mapping[str, Any]) -> Any:
                 f"{', '.join(definition.leaf_at)}"
             )
         leaf = definition.leaf_at[name]
-        expected, got = _shape(leaves[leaf]), _shape(value)
-        if expected != got:
+        got = _shape(value)
+        lazy = isinstance(leaves[leaf], UninitializedArray)  # It takes any shape.
+        if not lazy and (expected := _shape(leaves[leaf])) != got:
             raise ValueError(
                 f"'{name}' has shape {expected}, the replacement has {got}.\n"
                 "    write: model = bridge.register_parameter(model, name, value, at=path)   "
@@ -142,8 +143,5 @@ def abstract(model: Any) -> Any:
     leaves, definition = flatten(model)
     return unflatten(
         definition,
-        tuple(
-            leaf if isinstance(leaf, AbstractArray) else AbstractArray(leaf.shape, leaf.dtype)
-            for leaf in leaves
-        ),
+        tuple(leaf if is_undrawn(leaf) else AbstractArray(leaf.shape, leaf.dtype) for leaf in leaves),
     )

@@ -5,6 +5,7 @@ later writes. ``check_function`` runs one functional on both sides and compares 
 gradient of a weighted sum with respect to every floating-point array among the arguments.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from purestate import nn
 from tests import tolerances
 
 
@@ -32,6 +34,8 @@ def to_jax(value: Any) -> Any:
         return jnp.asarray(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))
     if isinstance(value, torch.dtype):
         return jnp.dtype(str(value).removeprefix("torch."))
+    if isinstance(value, torch.nn.LinearCrossEntropyOptions):
+        return nn.LinearCrossEntropyOptions(**to_jax(dataclasses.asdict(value)))
     if isinstance(value, Mapping):
         return {key: to_jax(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and not isinstance(value, torch.Size):

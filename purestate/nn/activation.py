@@ -1,293 +1,42 @@
-"""Activations: functions of each element.
+"""Smooth activations: functions of each element, and the gated half of an axis.
 
 ``inplace`` is accepted and printed as in torch; nothing is done in place.
 """
 
-import warnings
-from typing import Any
-
 import jax
 
-from purestate._abstract import empty
 from purestate._module import Module
-from purestate._parameter import Parameter
-from purestate.nn import init
-from purestate.nn._construction import draws_again
+from purestate.nn._inplace import Inplace, flag
 from purestate.nn.functional._activation import (
+    celu,
     elu,
     gelu,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
+    glu,
+    logsigmoid,
     mish,
-    prelu,
-    relu,
-    relu6,
+    selu,
     sigmoid,
     silu,
     softplus,
+    softsign,
     tanh,
 )
 
 
-class _Inplace(Module):
-    def __init__(self, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        return "inplace=True" if self.inplace else ""
-
-
-class _InplaceUnprinted(Module):
-    """Torch forgets to print the flag of these."""
-
-    def __init__(self, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
-
-
-class ReLU(_Inplace):
-    """``max(x, 0)``. Torch's name: ``torch.nn.ReLU``.
-
-    Args:
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return relu(input)
-
-
-class SiLU(_Inplace):
-    """``x * sigmoid(x)``. Torch's name: ``torch.nn.SiLU``.
-
-    Args:
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return silu(input)
-
-
-class Mish(_Inplace):
-    """``x * tanh(softplus(x))``. Torch's name: ``torch.nn.Mish``.
-
-    Args:
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return mish(input)
-
-
-class Hardswish(_InplaceUnprinted):
-    """``x * clip(x + 3, 0, 6) / 6``. Torch's name: ``torch.nn.Hardswish``.
-
-    Args:
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return hardswish(input)
-
-
-class Hardsigmoid(_InplaceUnprinted):
-    """``clip(x + 3, 0, 6) / 6``. Torch's name: ``torch.nn.Hardsigmoid``.
-
-    Args:
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return hardsigmoid(input)
-
-
-class Sigmoid(Module):
-    """``1 / (1 + exp(-x))``. Torch's name: ``torch.nn.Sigmoid``.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return sigmoid(input)
-
-
-class Tanh(Module):
-    """The hyperbolic tangent. Torch's name: ``torch.nn.Tanh``.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return tanh(input)
-
-
-class Hardtanh(Module):
-    """Clip to an interval. Torch's name: ``torch.nn.Hardtanh``.
-
-    Args:
-        min_val: Lower end.
-        max_val: Upper end.
-        inplace: Accepted for torch's sake.
-        min_value: Torch's deprecated name of ``min_val``; warns.
-        max_value: Torch's deprecated name of ``max_val``; warns.
-
-    Shape:
-        Any shape to the same shape and dtype.
-
-    Raises:
-        AssertionError: When the interval is empty.
-    """
-
-    def __init__(
-        self,
-        min_val: float = -1.0,
-        max_val: float = 1.0,
-        inplace: bool = False,
-        min_value: float | None = None,
-        max_value: float | None = None,
-    ):
-        super().__init__()
-        self.min_val = min_val if min_value is None else _renamed("min", min_value)
-        self.max_val = max_val if max_value is None else _renamed("max", max_value)
-        self.inplace = inplace
-        if self.max_val <= self.min_val:
-            raise AssertionError(
-                f"max_val ({self.max_val}) must be greater than min_val ({self.min_val})"
-            )
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The clipped input."""
-        return hardtanh(input, self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        return f"min_val={self.min_val}, max_val={self.max_val}{_flag(self.inplace)}"
-
-
-def _renamed(end: str, value: float) -> float:
-    warnings.warn(
-        f"keyword argument `{end}_value` is deprecated and renamed to `{end}_val`",
-        FutureWarning,
-        stacklevel=5,  # Past the constructor and the two frames of the metaclass.
-    )
-    return value
-
-
-def _flag(inplace: bool) -> str:
-    return ", inplace=True" if inplace else ""
-
-
-class ReLU6(Hardtanh):
-    """``clip(x, 0, 6)``. Torch's name: ``torch.nn.ReLU6``.
-
-    Args:
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def __init__(self, inplace: bool = False):
-        super().__init__(0.0, 6.0, inplace)
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The clipped input."""
-        return relu6(input)
-
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        return "inplace=True" if self.inplace else ""
-
-
-class LeakyReLU(Module):
-    """``x`` where it is positive, ``negative_slope * x`` elsewhere. Torch's ``torch.nn.LeakyReLU``.
-
-    Args:
-        negative_slope: The slope for negative inputs.
-        inplace: Accepted for torch's sake.
-
-    Shape:
-        Any shape to the same shape and dtype.
-    """
-
-    def __init__(self, negative_slope: float = 1e-2, inplace: bool = False):
-        super().__init__()
-        self.negative_slope = negative_slope
-        self.inplace = inplace
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return leaky_relu(input, self.negative_slope)
-
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        return f"negative_slope={self.negative_slope}{_flag(self.inplace)}"
-
-
-class PReLU(Module):
-    """Leaky ReLU with a learned slope. Torch's name: ``torch.nn.PReLU``.
-
-    Args:
-        num_parameters: One slope for all, or one per channel.
-        init: The slope to start from.
-        dtype: Dtype of the slope; JAX's default float when None.
-
-    Attributes:
-        weight: ``(num_parameters,)``.
-
-    Shape:
-        ``(N, C, *)`` to the same shape and dtype.
-
-    Raises:
-        RuntimeError: In a call, when the slopes do not fit the channels.
-    """
-
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = None):
-        super().__init__()
-        self.num_parameters = num_parameters
-        self.init = init
-        self.weight = Parameter(empty(num_parameters, dtype=dtype))
-        self.reset_parameters()
-
-    @draws_again
-    def reset_parameters(self) -> None:
-        """Set the slopes to ``init``."""
-        init.constant_(self.weight, self.init)
-
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The activation of each element."""
-        return prelu(input, self.weight)
-
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        return f"num_parameters={self.num_parameters}"
+__all__ = [
+    "CELU",
+    "ELU",
+    "GELU",
+    "GLU",
+    "SELU",
+    "LogSigmoid",
+    "Mish",
+    "SiLU",
+    "Sigmoid",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+]
 
 
 class ELU(Module):
@@ -312,7 +61,132 @@ class ELU(Module):
 
     def extra_repr(self) -> str:
         """As torch prints it."""
-        return f"alpha={self.alpha}{_flag(self.inplace)}"
+        return f"alpha={self.alpha}{flag(self.inplace)}"
+
+
+class CELU(Module):
+    """``x`` above 0, ``alpha * (exp(x / alpha) - 1)`` elsewhere. Torch's name: ``torch.nn.CELU``.
+
+    Args:
+        alpha: Scale and reach for negative inputs.
+        inplace: Accepted for torch's sake.
+
+    Shape:
+        Any shape to the same shape and dtype.
+
+    Raises:
+        RuntimeError: In a call, when ``alpha`` is 0.
+    """
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        super().__init__()
+        self.alpha = alpha
+        self.inplace = inplace
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return celu(input, self.alpha)
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        return f"alpha={self.alpha}{flag(self.inplace)}"
+
+
+class SELU(Inplace):
+    """:class:`ELU` scaled to keep mean 0 and variance 1. Torch's name: ``torch.nn.SELU``.
+
+    Args:
+        inplace: Accepted for torch's sake.
+
+    Shape:
+        Any shape to the same shape and dtype.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return selu(input)
+
+
+class SiLU(Inplace):
+    """``x * sigmoid(x)``. Torch's name: ``torch.nn.SiLU``.
+
+    Args:
+        inplace: Accepted for torch's sake.
+
+    Shape:
+        Any shape to the same shape and dtype.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return silu(input)
+
+
+class Mish(Inplace):
+    """``x * tanh(softplus(x))``. Torch's name: ``torch.nn.Mish``.
+
+    Args:
+        inplace: Accepted for torch's sake.
+
+    Shape:
+        Any shape to the same shape and dtype.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return mish(input)
+
+
+class GELU(Module):
+    """``x`` times the normal distribution function of ``x``. Torch's name: ``torch.nn.GELU``.
+
+    Args:
+        approximate: ``'none'`` for the exact function, ``'tanh'`` for the usual approximation.
+
+    Shape:
+        Any shape to the same shape and dtype.
+
+    Raises:
+        RuntimeError: In a call, for another ``approximate``.
+    """
+
+    def __init__(self, approximate: str = "none"):
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return gelu(input, approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        return f"approximate={self.approximate!r}"
+
+
+class GLU(Module):
+    """The first half along an axis, gated by the sigmoid of the second. Torch's name: ``torch.nn.GLU``.
+
+    Args:
+        dim: The axis to halve.
+
+    Shape:
+        ``(*, 2 * N, *)`` to ``(*, N, *)``, in the same dtype.
+
+    Raises:
+        RuntimeError: In a call, when the axis has odd size.
+    """
+
+    def __init__(self, dim: int = -1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The gated half."""
+        return glu(input, self.dim)
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        return f"dim={self.dim}"
 
 
 class Softplus(Module):
@@ -340,27 +214,49 @@ class Softplus(Module):
         return f"beta={self.beta}, threshold={self.threshold}"
 
 
-class GELU(Module):
-    """``x`` times the normal distribution function of ``x``. Torch's name: ``torch.nn.GELU``.
-
-    Args:
-        approximate: ``'none'`` for the exact function, ``'tanh'`` for the usual approximation.
+class Softsign(Module):
+    """``x / (1 + |x|)``. Torch's name: ``torch.nn.Softsign``.
 
     Shape:
         Any shape to the same shape and dtype.
-
-    Raises:
-        RuntimeError: In a call, for another ``approximate``.
     """
-
-    def __init__(self, approximate: str = "none"):
-        super().__init__()
-        self.approximate = approximate
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The activation of each element."""
-        return gelu(input, approximate=self.approximate)
+        return softsign(input)
 
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        return f"approximate={self.approximate!r}"
+
+class Sigmoid(Module):
+    """``1 / (1 + exp(-x))``. Torch's name: ``torch.nn.Sigmoid``.
+
+    Shape:
+        Any shape to the same shape and dtype.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return sigmoid(input)
+
+
+class LogSigmoid(Module):
+    """The logarithm of :class:`Sigmoid`, computed stably. Torch's name: ``torch.nn.LogSigmoid``.
+
+    Shape:
+        Any shape to the same shape and dtype.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return logsigmoid(input)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent. Torch's name: ``torch.nn.Tanh``.
+
+    Shape:
+        Any shape to the same shape and dtype.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The activation of each element."""
+        return tanh(input)

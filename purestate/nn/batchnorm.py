@@ -19,7 +19,12 @@ from purestate.nn._construction import draws_again
 from purestate.nn.functional._norm import batch_norm
 
 
-class _BatchNorm(Module):
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+
+
+class _NormBase(Module):
+    """What batch and instance normalisation share: parameters, statistics, and how they load."""
+
     _version = 2
 
     num_batches_tracked: Any
@@ -76,28 +81,6 @@ class _BatchNorm(Module):
             if self.bias is not None:
                 init.zeros_(self.bias)
 
-    def forward(self, input: jax.Array) -> jax.Array:
-        """The normalised input; in training, with new running statistics for the call to return."""
-        self._check_input_dim(input)
-        tracking = self.training and self.track_running_stats
-        momentum = 0.0 if self.momentum is None else self.momentum
-        if tracking and self.num_batches_tracked is not None:
-            count = self.num_batches_tracked + 1
-            self.num_batches_tracked = count
-            if self.momentum is None:  # The average over all batches so far.
-                momentum = 1.0 / count.astype(jnp.result_type(float))
-        mean, var = self.running_mean, self.running_var
-        if self.training and not tracking:
-            mean = var = None
-        from_batch = self.training or (mean is None and var is None)
-        output, mean, var = batch_norm(
-            input, mean, var, self.weight, self.bias, from_batch, momentum, self.eps
-        )
-        if tracking and mean is not None:
-            self.running_mean = mean
-            self.running_var = var
-        return output
-
     def upgrade_state_dict(self, state: dict[str, Any], version: int | None) -> dict[str, Any]:
         """Entries older than version 2 have no counter: they get the one the module has now."""
         name = "num_batches_tracked"
@@ -117,6 +100,34 @@ class _BatchNorm(Module):
 
     def _check_input_dim(self, input: jax.Array) -> None:
         raise NotImplementedError
+
+
+class _BatchNorm(_NormBase):
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The normalised input; in training, with new running statistics for the call to return."""
+        self._check_input_dim(input)
+        tracking = self.training and self.track_running_stats
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if tracking and self.num_batches_tracked is not None:
+            count = self.num_batches_tracked + 1
+            self.num_batches_tracked = count
+            if self.momentum is None:  # The average over all batches so far.
+                momentum = 1.0 / count.astype(jnp.result_type(float))
+        mean, var = self.running_mean, self.running_var
+        if self.training and not tracking:
+            mean = var = None
+        from_batch = self.training or (mean is None and var is None)
+        output, mean, var = self._normalised(input, mean, var, from_batch, momentum)
+        if tracking and mean is not None:
+            self.running_mean = mean
+            self.running_var = var
+        return output
+
+    def _normalised(
+        self, input: jax.Array, mean: Any, var: Any, from_batch: bool, momentum: Any
+    ) -> tuple[jax.Array, Any, Any]:
+        """The output and the moved statistics; what ``SyncBatchNorm`` computes over a group."""
+        return batch_norm(input, mean, var, self.weight, self.bias, from_batch, momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):

@@ -1,4 +1,4 @@
-"""Containers of modules: Sequential, ModuleList and ModuleDict.
+"""Containers of modules: Sequential, ModuleList, ModuleDict, and torch's deprecated Container.
 
 Their children are registered under ``"0"``, ``"1"``, ... or under keys. Reading (indexing, slicing,
 ``len``, iteration) works in all lives of a module. What changes a container in place (``append``,
@@ -7,6 +7,7 @@ write instead. One defect is mended: ``append`` and its kin never overwrite a mo
 """
 
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import chain
@@ -15,8 +16,12 @@ from typing import Any
 from purestate._building import typename
 from purestate._module import Module
 from purestate._opening import adopt
+from purestate._scan import DEEP, in_turn
 from purestate.nn._construction import in_constructor
 from purestate.nn._parts import Parts, assembled, is_running, opened
+
+
+__all__ = ["Container", "ModuleDict", "ModuleList", "Sequential"]
 
 
 _ADD = "model = bridge.register_module(model, name, module, at=path)"
@@ -134,10 +139,8 @@ class Sequential(_Numbered):
             self.add_module(name, module)
 
     def forward(self, input: Any) -> Any:
-        """The output of the last module."""
-        for module in self:
-            input = module(input)
-        return input
+        """The output of the last module; many equal ones run as a scan (``purestate.scan``)."""
+        return in_turn(list(self), input, (), {}, least=DEEP)
 
     def _sliced(self, index: slice) -> "Sequential":
         return type(self)(OrderedDict(list(self._modules.items())[index]))
@@ -342,6 +345,36 @@ class ModuleDict(Module):
             pairs = checked_pairs(modules, "ModuleDict")
         for key, module in pairs:
             self[key] = module
+
+
+class Container(Module):
+    """Children given by name. Torch's name, deprecated there: ``torch.nn.Container``.
+
+    Write a subclass of :class:`Module` instead.
+
+    Args:
+        **kwargs: The modules, by the names to register them under; None for no module.
+    """
+
+    def __init__(self, **kwargs: Any):
+        if type(self) is Container:
+            _warn_deprecated(stacklevel=5)  # Past the two frames of the metaclass.
+        super().__init__()
+        for key, value in kwargs.items():
+            self.add_module(key, value)
+
+    def __init_subclass__(cls, **kwargs: Any):
+        _warn_deprecated(stacklevel=4)  # Past the class statement's own frames.
+        super().__init_subclass__(**kwargs)
+
+
+def _warn_deprecated(stacklevel: int) -> None:
+    warnings.warn(
+        "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
+        "Subclass that instead.",
+        FutureWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def checked_pairs(pairs: Iterable[Any], owner: str) -> Iterator[tuple[Any, Any]]:

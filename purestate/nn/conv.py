@@ -19,6 +19,9 @@ from purestate.nn.functional._options import IntOrInts
 from purestate.nn.functional._pad import pad
 
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d"]
+
+
 class _ConvNd(Module):
     weight: Any
     bias: Any

@@ -1,4 +1,9 @@
-"""A table of vectors, looked up by index."""
+"""A table of vectors, looked up by index.
+
+``max_norm`` is torch's one layer option that writes a parameter in ``forward``, in training and in
+evaluation. Here the write is a return value like that of a buffer: ``renormalized`` gives the layer
+its new weight, and ``purestate.call`` returns the model with it.
+"""
 
 from typing import Any
 
@@ -7,9 +12,27 @@ import jax
 from purestate._abstract import empty
 from purestate._module import Module
 from purestate._parameter import Parameter
+from purestate._running import renew
 from purestate.nn import init
 from purestate.nn._construction import draws_again
-from purestate.nn.functional._embedding import embedding
+from purestate.nn.functional._embedding import embedding, embedding_renorm
+
+
+__all__ = ["Embedding"]
+
+
+def draw_rows(weight: Any, padding_idx: int | None) -> None:
+    """Set how a table is drawn: a standard normal, the padding row zero."""
+    init.normal_(weight)
+    if padding_idx is not None:
+        weight.data = weight.data.update(init=init.zero_row(init.normal(), padding_idx))
+
+
+def renormalized(layer: Any, input: jax.Array) -> jax.Array:
+    """The layer's new weight, whose rows asked for are no longer than ``max_norm``."""
+    weight = embedding_renorm(layer.weight, input, layer.max_norm, layer.norm_type)
+    renew(layer, "weight", weight)
+    return weight
 
 
 class Embedding(Module):
@@ -19,9 +42,11 @@ class Embedding(Module):
         num_embeddings: The number of rows.
         embedding_dim: The size of a row.
         padding_idx: A row that is zero at first and gets no gradient; negative counts from the end.
-        max_norm: Rows with a larger norm are looked up scaled down to it. The weight itself stays
-            as it is, where torch writes the scaled rows into it:
-            ``nn.functional.embedding_renorm`` gives that weight.
+        max_norm: Rows with a larger norm are scaled down to it when they are looked up, in the
+            weight too, in training and in evaluation: a call gives the model a new weight.
+            ``y, model = purestate.call(model, x)`` returns it and ``model(x)`` refuses to lose it.
+            ``purestate.apply`` returns no parameters: the lookups see the scaled rows, and the
+            weight is scaled on the next lookup unless it is frozen, and so among the buffers.
         norm_type: The ``p`` of that norm.
         scale_grad_by_freq: Divide a row's gradient by the number of times it was looked up.
         sparse: Accepted for torch's sake; gradients are always dense.
@@ -80,21 +105,16 @@ class Embedding(Module):
     @draws_again
     def reset_parameters(self) -> None:
         """Set how the table is drawn."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            drawn = init.zero_row(init.normal(), self.padding_idx)
-            self.weight.data = self.weight.data.update(init=drawn)
+        draw_rows(self.weight, self.padding_idx)
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The rows at these indices."""
         return embedding(
             input,
-            self.weight,
+            self.weight if self.max_norm is None else renormalized(self, input),
             self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+            sparse=self.sparse,
         )
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""The affine map, and the layer that does nothing."""
+"""The affine map, the bilinear one, and the layer that does nothing."""
 
 import math
 from typing import Any
@@ -10,7 +10,11 @@ from purestate._module import Module
 from purestate._parameter import Parameter
 from purestate.nn import init
 from purestate.nn._construction import draws_again
+from purestate.nn.functional._bilinear import bilinear
 from purestate.nn.functional._linear import linear
+
+
+__all__ = ["Bilinear", "Identity", "Linear"]
 
 
 class Identity(Module):
@@ -82,4 +86,68 @@ class Linear(Module):
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
+        )
+
+
+class Bilinear(Module):
+    """``input1 @ weight[k] @ input2 + bias[k]``. Torch's name: ``torch.nn.Bilinear``.
+
+    Args:
+        in1_features: Size of the last axis of the first input.
+        in2_features: Size of the last axis of the second input.
+        out_features: Size of the last axis of the output.
+        bias: Whether to add a bias.
+        dtype: Dtype of weight and bias; JAX's default float when None.
+
+    Attributes:
+        weight: ``(out_features, in1_features, in2_features)``, uniform within
+            ``1 / sqrt(in1_features)``.
+        bias: ``(out_features,)`` or None, likewise.
+
+    Shape:
+        ``(*, in1_features)`` and ``(*, in2_features)`` to ``(*, out_features)``, in the weight's dtype.
+
+    Raises:
+        ValueError: When ``in1_features`` is 0.
+        RuntimeError: In a call, when the sizes do not fit or the dtypes differ.
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_features, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    @draws_again
+    def reset_parameters(self) -> None:
+        """Set how weight and bias are drawn."""
+        if self.in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got (in1_features={self.in1_features})")
+        bound = 1 / math.sqrt(self.weight.shape[1])
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: jax.Array, input2: jax.Array) -> jax.Array:
+        """``(*, in1_features)`` and ``(*, in2_features)`` to ``(*, out_features)``."""
+        return bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
         )

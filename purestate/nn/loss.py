@@ -1,57 +1,34 @@
-"""Losses as layers. Their class weights are buffers, and so part of a ``state_dict``, as in torch."""
+"""Losses of numbers and of classes as layers.
+
+Their class weights are buffers, and so part of a ``state_dict``, as in torch.
+"""
 
 import warnings
 from typing import Any
 
 import jax
 
-from purestate._module import Module
+from purestate.nn._loss_bases import _Loss, _WeightedLoss, outside
 from purestate.nn.functional._loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
-    l1_loss,
-    mse_loss,
     nll_loss,
 )
+from purestate.nn.functional._regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 
 
-class _Loss(Module):
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ):
-        super().__init__()
-        if size_average is not None or reduce is not None:
-            reduction = _legacy_reduction(size_average, reduce)
-        self.reduction = reduction
-
-
-class _WeightedLoss(_Loss):
-    def __init__(
-        self,
-        weight: Any = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ):
-        super().__init__(size_average, reduce, reduction)
-        self.register_buffer("weight", weight)
-
-
-def _legacy_reduction(size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction that torch's two deprecated arguments stand for."""
-    if reduce is not None and not reduce:
-        reduction = "none"
-    else:
-        reduction = "sum" if size_average is not None and not size_average else "mean"
-    warnings.warn(
-        f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
-        stacklevel=5,
-    )
-    return reduction
+__all__ = [
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CrossEntropyLoss",
+    "HuberLoss",
+    "L1Loss",
+    "MSELoss",
+    "NLLLoss",
+    "NLLLoss2d",
+    "SmoothL1Loss",
+]
 
 
 class L1Loss(_Loss):
@@ -83,6 +60,65 @@ class MSELoss(_Loss):
     def forward(self, input: jax.Array, target: jax.Array) -> jax.Array:
         """The loss."""
         return mse_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """Squared differences near zero, absolute ones beyond. Torch's name: ``torch.nn.SmoothL1Loss``.
+
+    Args:
+        size_average: Deprecated in torch; warns.
+        reduce: Deprecated in torch; warns.
+        reduction: ``'mean'``, ``'sum'`` or ``'none'``.
+        beta: Where the parabola ends; its slope is 1 there. 0 is :class:`L1Loss`.
+
+    Shape:
+        Two arrays of one shape to a scalar, or to that shape with ``'none'``.
+
+    Raises:
+        ValueError: In a call, for an unknown reduction.
+        RuntimeError: In a call, for a negative beta.
+    """
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ):
+        super().__init__(size_average, reduce, reduction)
+        self.beta = beta
+
+    def forward(self, input: jax.Array, target: jax.Array) -> jax.Array:
+        """The loss."""
+        return smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(_Loss):
+    """Squared differences near zero, absolute ones beyond. Torch's name: ``torch.nn.HuberLoss``.
+
+    Args:
+        reduction: ``'mean'``, ``'sum'`` or ``'none'``.
+        delta: Where the parabola ends, and its slope there.
+
+    Shape:
+        Two arrays of one shape to a scalar, or to that shape with ``'none'``.
+
+    Raises:
+        TypeError: If ``delta`` is not a number.
+        ValueError: In a call, for an unknown reduction.
+        RuntimeError: In a call, for a delta that is not positive.
+    """
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0):
+        if not isinstance(delta, float | int):
+            raise TypeError(f"delta must be a float or int, got: {type(delta)}")
+        super().__init__(reduction=reduction)
+        self.delta = delta
+
+    def forward(self, input: jax.Array, target: jax.Array) -> jax.Array:
+        """The loss."""
+        return huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class NLLLoss(_WeightedLoss):
@@ -124,6 +160,29 @@ class NLLLoss(_WeightedLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
         )
+
+
+class NLLLoss2d(NLLLoss):
+    """Torch's old name of :class:`NLLLoss`, ``torch.nn.NLLLoss2d``; warns.
+
+    Arguments, shapes and errors as :class:`NLLLoss`.
+    """
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ):
+        warnings.warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement "
+            "and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.",
+            FutureWarning,
+            stacklevel=outside(),
+        )
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
 class CrossEntropyLoss(_WeightedLoss):

@@ -1,4 +1,7 @@
-"""Normalisation without running statistics: the same in training and in evaluation."""
+"""Normalisation without running statistics: the same in training and in evaluation.
+
+Over the last axes of an array, over groups of channels, or over neighbouring channels.
+"""
 
 import numbers
 from collections.abc import Sequence
@@ -11,7 +14,12 @@ from purestate._module import Module
 from purestate._parameter import Parameter
 from purestate.nn import init
 from purestate.nn._construction import draws_again
+from purestate.nn.functional._local_response import cross_map_lrn, local_response_norm
 from purestate.nn.functional._norm import group_norm, layer_norm
+from purestate.nn.functional._rms_norm import rms_norm
+
+
+__all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 
 
 class _Affine(Module):
@@ -29,6 +37,13 @@ class _Affine(Module):
             init.ones_(self.weight)
         if self.bias is not None:
             init.zeros_(self.bias)
+
+
+def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The sizes of the last axes; an int is the last one alone."""
+    if isinstance(normalized_shape, numbers.Integral):
+        return (int(normalized_shape),)
+    return tuple(normalized_shape)  # pyright: ignore[reportArgumentType]
 
 
 class LayerNorm(_Affine):
@@ -61,9 +76,7 @@ class LayerNorm(_Affine):
         dtype: Any = None,
     ):
         super().__init__()
-        if isinstance(normalized_shape, numbers.Integral):
-            normalized_shape = (int(normalized_shape),)
-        self.normalized_shape = tuple(normalized_shape)  # pyright: ignore[reportArgumentType]
+        self.normalized_shape = _sizes(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         self._register(self.normalized_shape, elementwise_affine, bias, dtype)
@@ -135,3 +148,119 @@ class GroupNorm(_Affine):
             f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
             f"bias={self.bias is not None}"
         )
+
+
+class RMSNorm(Module):
+    """Divide by the root mean square over the last axes. Torch's name: ``torch.nn.RMSNorm``.
+
+    Args:
+        normalized_shape: The sizes of those axes; an int for the last one alone.
+        eps: Added to the mean square; the machine epsilon of the arithmetic when None.
+        elementwise_affine: Whether to have a weight.
+        dtype: Dtype of the weight; JAX's default float when None.
+
+    Attributes:
+        weight: ``normalized_shape`` or None, ones at first.
+
+    Shape:
+        ``(*, *normalized_shape)`` to the same shape and dtype.
+
+    Raises:
+        RuntimeError: In a call, when the sizes do not fit.
+        ValueError: In a call, for an input with fewer axes than ``normalized_shape``.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        dtype: Any = None,
+    ):
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        weight = Parameter(empty(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", weight)
+        self.reset_parameters()
+
+    @draws_again
+    def reset_parameters(self) -> None:
+        """Set the weight to ones."""
+        if self.elementwise_affine:
+            init.ones_(self.weight)
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        """The normalised input."""
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class _Neighbours(Module):
+    """The options of the two layers that normalise across neighbouring channels."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        super().__init__()
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
+
+    def extra_repr(self) -> str:
+        """As torch prints it."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class LocalResponseNorm(_Neighbours):
+    """Normalise across neighbouring channels. Torch's name: ``torch.nn.LocalResponseNorm``.
+
+    ``input / (k + alpha * mean square) ** beta``, the mean over the ``size`` channels around each.
+
+    Args:
+        size: The number of neighbours, the channel itself included.
+        alpha: Multiplies the mean square.
+        beta: The exponent.
+        k: Added before the power.
+
+    Shape:
+        ``(N, C, *)``, at least three axes, to the same shape and dtype.
+
+    Raises:
+        ValueError: In a call, for an input of fewer than three axes.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The normalised input."""
+        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+
+class CrossMapLRN2d(_Neighbours):
+    """Normalise across neighbouring channels, in an older form.
+
+    Torch's name: ``torch.nn.CrossMapLRN2d``. It differs from :class:`LocalResponseNorm` as torch's
+    does: the first channel counts as a neighbour of every later one, and the gradient is torch's own
+    formula rather than the derivative.
+
+    Args:
+        size: The number of neighbours, the channel itself included.
+        alpha: Multiplies the mean square.
+        beta: The exponent.
+        k: Added before the power.
+
+    Shape:
+        ``(N, C, H, W)`` to the same shape and dtype.
+
+    Raises:
+        ValueError: In a call, for an input with other axes.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1):
+        super().__init__(size, alpha, beta, k)
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The normalised input."""
+        return cross_map_lrn(input, self.size, self.alpha, self.beta, self.k)

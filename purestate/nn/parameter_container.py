@@ -21,6 +21,9 @@ from purestate.nn.container import checked_pairs
 from purestate.nn.functional._dtypes import scalar_type
 
 
+__all__ = ["ParameterDict", "ParameterList"]
+
+
 _PUT = "model = purestate.replace(model, {name: value})"
 _ADD = "model = bridge.register_parameter(model, name, value, at=path)"
 _DELETE = "model = bridge.delete(model, name, at=path)"

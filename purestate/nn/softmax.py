@@ -3,7 +3,10 @@
 import jax
 
 from purestate._module import Module
-from purestate.nn.functional._activation import log_softmax, softmax
+from purestate.nn.functional._softmax import log_softmax, softmax, softmin
+
+
+__all__ = ["LogSoftmax", "Softmax", "Softmax2d", "Softmin"]
 
 
 class _OverAxis(Module):
@@ -31,7 +34,7 @@ class Softmax(_OverAxis):
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The normalised exponentials."""
-        return softmax(input, self.dim)
+        return softmax(input, self.dim, _stacklevel=5)
 
 
 class LogSoftmax(_OverAxis):
@@ -42,4 +45,32 @@ class LogSoftmax(_OverAxis):
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The logarithms."""
-        return log_softmax(input, self.dim)
+        return log_softmax(input, self.dim, _stacklevel=5)
+
+
+class Softmin(_OverAxis):
+    """:class:`Softmax` of ``-x``. Torch's name: ``torch.nn.Softmin``.
+
+    Arguments, shapes and errors as :class:`Softmax`.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """The normalised exponentials of the negatives."""
+        return softmin(input, self.dim, _stacklevel=5)
+
+
+class Softmax2d(Module):
+    """:class:`Softmax` over the channels of images. Torch's name: ``torch.nn.Softmax2d``.
+
+    Shape:
+        ``(N, C, H, W)`` or ``(C, H, W)`` to the same shape and dtype.
+
+    Raises:
+        ValueError: In a call, for another number of axes.
+    """
+
+    def forward(self, input: jax.Array) -> jax.Array:
+        """At every place, exponentials that sum to one."""
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        return softmax(input, -3)

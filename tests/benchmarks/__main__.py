@@ -4,14 +4,16 @@ import argparse
 import importlib
 
 
-BENCHMARKS = ("dispatch", "imports")
+BENCHMARKS = ("dispatch", "imports", "throughput")
 
 
 def main() -> None:
     """Run the named benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("name", choices=BENCHMARKS)
-    importlib.import_module(f"tests.benchmarks.{parser.parse_args().name}").main()
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the benchmark takes itself")
+    options = parser.parse_args()
+    importlib.import_module(f"tests.benchmarks.{options.name}").main(options.arguments)
 
 
 if __name__ == "__main__":

@@ -170,8 +170,9 @@ def traces(steps: int = 1000) -> int:
     return count
 
 
-def main() -> None:
-    """Print the tables."""
+def main(arguments: list[str]) -> None:
+    """Print the tables; there are no arguments."""
+    del arguments
     console = Console()
     console.print(f"jax {jax.__version__}, equinox {eqx.__version__}; CPU microseconds per call and ")
     console.print("median [quartiles] of paired ratios to the flat tuple, one interleaved run a table")

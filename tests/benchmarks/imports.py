@@ -30,10 +30,14 @@ def seconds(statement: str) -> float:
     return float(result.stdout)
 
 
-def main(rounds: int = 7) -> None:
-    """Print the table."""
+ROUNDS = 7
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table; there are no arguments."""
+    del arguments
     samples: dict[str, list[float]] = {name: [] for name in STATEMENTS}
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for name, statement in STATEMENTS.items():
             samples[name].append(seconds(statement))
     table = Table("import", "CPU s (median)", "over jax (median of pairs)")

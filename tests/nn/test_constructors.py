@@ -71,8 +71,27 @@ BUILDS = [
     lambda nn: nn.Sigmoid(),
     lambda nn: nn.Tanh(),
     lambda nn: nn.Softplus(2, 10),
+    lambda nn: nn.CELU(0.5, inplace=True),
+    lambda nn: nn.SELU(inplace=True),
+    lambda nn: nn.GLU(1),
+    lambda nn: nn.RReLU(),
+    lambda nn: nn.RReLU(0.1, 0.25, inplace=True),
+    lambda nn: nn.Threshold(0.1, 20),
+    lambda nn: nn.Threshold(0.1, 20, inplace=True),
+    lambda nn: nn.Hardshrink(),
+    lambda nn: nn.Softshrink(1),
+    *(
+        lambda nn, name=name: getattr(nn, name)()
+        for name in ("LogSigmoid", "Softsign", "Tanhshrink", "Softmax2d", "Softmin")
+    ),
     lambda nn: nn.Softmax(dim=1),
     lambda nn: nn.LogSoftmax(),
+    lambda nn: nn.CosineSimilarity(0, 1e-3),
+    lambda nn: nn.PairwiseDistance(1.0, keepdim=True),
+    lambda nn: nn.Bilinear(2, 3, 4),
+    lambda nn: nn.Bilinear(2, 3, 4, bias=False),
+    lambda nn: nn.Unflatten(1, (2, -1)),
+    lambda nn: nn.Unflatten(-1, [2, 3]),
     lambda nn: nn.MaxPool1d(2),
     lambda nn: nn.MaxPool2d((2, 3), stride=1, padding=(0, 1), dilation=2, ceil_mode=True),
     lambda nn: nn.MaxPool3d(2, return_indices=True),
@@ -101,6 +120,11 @@ ERRORS = {
     "dropout-above": lambda nn: nn.Dropout(1.5),
     "dropout-below": lambda nn: nn.AlphaDropout(-0.5),
     "hardtanh": lambda nn: nn.Hardtanh(1, 1),
+    "bilinear": lambda nn: nn.Bilinear(0, 3, 4),
+    "unflatten-int": lambda nn: nn.Unflatten(1, 4),
+    "unflatten-dict": lambda nn: nn.Unflatten(1, {"a": 2}),
+    "unflatten-float": lambda nn: nn.Unflatten(1, (2, 2.0)),
+    "unflatten-named": lambda nn: nn.Unflatten(1, (("a", 2), ("b", 2))),
     "positional": lambda nn: nn.Sigmoid(3),
     "keyword": lambda nn: nn.Tanh(inplace=True),
 }
@@ -128,6 +152,7 @@ def test_deprecated_names_warn():
 
 DTYPED = [
     lambda dtype: nn.Linear(3, 4, dtype=dtype),
+    lambda dtype: nn.Bilinear(3, 4, 5, dtype=dtype),
     lambda dtype: nn.Conv1d(3, 4, 3, dtype=dtype),
     lambda dtype: nn.LayerNorm(4, dtype=dtype),
     lambda dtype: nn.GroupNorm(2, 4, dtype=dtype),
@@ -151,6 +176,7 @@ def test_batch_norm_dtype():
     ("build", "bound"),
     [
         (lambda: nn.Linear(100, 400), 0.1),
+        (lambda: nn.Bilinear(100, 2, 400), 0.1),
         (lambda: nn.Conv2d(4, 600, 5), 0.1),
         (lambda: nn.Conv1d(100, 400, 4, groups=4), 0.1),
     ],

@@ -384,3 +384,20 @@ def test_a_running_container_refuses_changes():
 
     with pytest.raises(ps.FrozenModelError, match="append changes a module in place"):
         ps.init(Grows(), 0)(1)
+
+
+@pytest.mark.filterwarnings("ignore:`nn.Container` is deprecated")
+def test_container():
+    check_same(lambda nn: nn.Container(first=nn.Linear(2, 3), none=None, second=nn.ReLU()))
+    check_same_error(lambda nn: nn.Container(first=3))
+
+
+@pytest.mark.parametrize("namespace", [nn, torch.nn], ids=["ours", "theirs"])
+def test_container_is_deprecated(namespace):
+    with pytest.warns(FutureWarning, match=r"`nn\.Container` is deprecated") as record:
+        namespace.Container(first=namespace.ReLU())
+    assert [warning.filename for warning in record] == [__file__]
+    with pytest.warns(FutureWarning, match=r"`nn\.Container` is deprecated") as record:
+        sub = type("Sub", (namespace.Container,), {})
+    assert [warning.filename for warning in record] == [__file__]
+    assert list(dict(sub(first=namespace.ReLU()).named_children())) == ["first"]

@@ -22,11 +22,11 @@ import bridge
 import purestate as ps
 from purestate import nn
 from tests import tolerances
-from tests.oracles.op_db import Report
-from tests.parity import _weights, assert_close, to_jax, to_numpy
+from tests.oracles.op_db import Report, described
+from tests.parity import _weights, assert_close, check_error, raised, to_jax, to_numpy
 
 
-LIMITS = {"CrossEntropyLoss": 40, "LSTM": 10}
+LIMITS = {"CrossEntropyLoss": 40, "GRU": 8, "LSTM": 10, "RNN": 10, "LinearCrossEntropyLoss": 24}
 
 
 @functools.cache
@@ -42,15 +42,21 @@ def shared_names() -> set[str]:
     return {name for name in nn.__all__ if name in table()}
 
 
+def _inputs(function: Any, entry: Any, training: bool) -> list[Any]:
+    torch.manual_seed(0)
+    options = {"device": "cpu", "dtype": dtype(), "requires_grad": True, "training": training}
+    return list(function(entry, **options))
+
+
+def dtype() -> torch.dtype:
+    """What the cases are made in: float64 where JAX has it switched on."""
+    return torch.float64 if jax.config.read("jax_enable_x64") else torch.float32
+
+
 def check(name: str, training: bool) -> Report:
     """Compare the cases of one class, in one mode."""
     entry = table()[name]
-    torch.manual_seed(0)
-    cases = list(
-        entry.module_inputs_func(
-            entry, device="cpu", dtype=torch.float32, requires_grad=True, training=training
-        )
-    )
+    cases = _inputs(entry.module_inputs_func, entry, training)
     if os.environ.get("PURESTATE_ALL_SAMPLES") != "1" and name in LIMITS:
         cases = random.Random(0).sample(cases, LIMITS[name])
     failures, total = [], len(cases)
@@ -59,17 +65,76 @@ def check(name: str, training: bool) -> Report:
             _compare(name, case, training)
         except Exception as error:
             options = case.constructor_input
-            failures.append(f"{name}(*{options.args}, **{options.kwargs}) {case.desc}: {error!r}")
+            case_name = f"{name}(*{options.args}, **{options.kwargs}) {case.desc}"
+            failures.append(described(case_name, error))
     return Report(name, total - len(failures), total, failures)
+
+
+def check_errors(name: str) -> Report:
+    """What torch says must raise raises here, with the same type and text."""
+    entry = table()[name]
+    cases = _inputs(entry.module_error_inputs_func, entry, True)
+    failures = []
+    for case in cases:
+        error = raised(functools.partial(_compare_error, name, case))
+        if error is not None:
+            failures.append(described(f"{name}, refusing {case.error_regex!r}", error))
+    return Report(f"{name} errors", len(cases) - len(failures), len(cases), failures)
+
+
+def names_with_errors() -> list[str]:
+    """The classes for which the database has inputs that must raise."""
+    return [name for name, entry in table().items() if entry.module_error_inputs_func is not None]
+
+
+def _compare_error(name: str, case: Any) -> None:
+    given = case.module_error_input
+    options, forward = given.constructor_input, given.forward_input
+
+    def theirs() -> Any:
+        module = getattr(torch.nn, name)(*options.args, **options.kwargs)
+        return module(*forward.args, **forward.kwargs)
+
+    def ours() -> Any:
+        keywords = {key: to_jax(value) for key, value in options.kwargs.items() if key != "device"}
+        module = ps.init(getattr(nn, name)(*to_jax(options.args), **keywords), 0)
+        return ps.call(module, *to_jax(forward.args), **to_jax(forward.kwargs))
+
+    check_error(ours, theirs)
 
 
 def _compare(name: str, case: Any, training: bool) -> None:
     options, forward = case.constructor_input, case.forward_input
     theirs = getattr(torch.nn, name)(*options.args, **options.kwargs).train(training)
-    ours = getattr(nn, name)(*to_jax(options.args), **to_jax(options.kwargs))
+    theirs = theirs.to(dtype())  # Some cases construct with float64, for torch's tests to cast.
+    kwargs = {key: _ported(value) for key, value in options.kwargs.items() if key != "device"}
+    ours = getattr(nn, name)(*map(_ported, options.args), **kwargs)
+    if name.startswith("Lazy"):  # Both sides become their eager classes.
+        assert repr(ours) == repr(theirs)
+        theirs(*forward.args, **forward.kwargs)
+        ours = ps.init(ours, 0, *to_jax(forward.args), **to_jax(forward.kwargs))
     ours = _loaded(ours, theirs, training)
     assert repr(ours) == repr(theirs)
     compare_call(ours, theirs, forward.args, forward.kwargs)
+
+
+def _ported(value: Any) -> Any:
+    """Our counterpart of what torch's cases construct with: arrays, activations, encoder layers."""
+    if isinstance(value, torch.nn.TransformerEncoderLayer):
+        return nn.TransformerEncoderLayer(
+            value.self_attn.embed_dim,
+            value.self_attn.num_heads,
+            value.linear1.out_features,
+            value.dropout.p,
+            _ported(value.activation),
+            value.norm1.eps,
+            value.self_attn.batch_first,
+            value.norm_first,
+            value.linear1.bias is not None,
+        )
+    if callable(value) and value in (torch.nn.functional.relu, torch.nn.functional.gelu):
+        return getattr(nn.functional, value.__name__)
+    return to_jax(value)
 
 
 def _loaded(ours: Any, theirs: torch.nn.Module, training: bool) -> Any:
@@ -98,7 +163,7 @@ def compare_call(
         jax_args, jax_kwargs = jax.tree.unflatten(treedef, filled)
         output, after = ps.call(ps.merge(definition, params, buffers), *jax_args, rng=rng, **jax_kwargs)
         total = sum(
-            jnp.sum(leaf * jnp.asarray(_weights(leaf.shape), leaf.dtype))
+            jnp.sum(jnp.real(leaf) * jnp.asarray(_weights(leaf.shape), jnp.real(leaf).dtype))
             for leaf in jax.tree.leaves(output)
             if jnp.issubdtype(leaf.dtype, jnp.inexact)
         )
@@ -139,7 +204,7 @@ def _compare_gradients(
     for label, ours, tensor, grad in zip(
         labels, [*by_name.values(), *by_place], [*named.values(), *inputs], wanted, strict=True
     ):
-        grad = torch.zeros_like(tensor) if grad is None else grad
+        grad = torch.zeros_like(tensor) if grad is None else grad.to_dense().conj()  # As JAX has it.
         assert_close(ours, grad, table=tolerances.GRADIENT, where=f"gradient of {label}")
 
 

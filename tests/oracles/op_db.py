@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
 import torch
 
 from tests.parity import check_function, raised
@@ -50,6 +51,13 @@ def operator(name: str, variant: str = "") -> Any:
     return table.get((PREFIX + name, variant)) or table[name, variant]
 
 
+def variants(name: str) -> list[str]:
+    """The variants that the database has of a functional; ``[""]`` for most, none for some."""
+    table = _table()
+    found = [variant for op, variant in table if op == PREFIX + name]
+    return found or [variant for op, variant in table if op == name]
+
+
 def _chosen(items: list[Any]) -> list[tuple[int, Any]]:
     """The samples to run with their index in the database: all, or a fixed choice of LIMIT."""
     numbered = list(enumerate(items))
@@ -58,9 +66,16 @@ def _chosen(items: list[Any]) -> list[tuple[int, Any]]:
     return sorted(random.Random(0).sample(numbered, LIMIT), key=lambda pair: pair[0])
 
 
+def _dtype(name: str) -> torch.dtype:
+    """What the samples are made in: float64 where JAX has it switched on, integers for ``one_hot``."""
+    if name == "one_hot":
+        return torch.int64
+    return torch.float64 if jax.config.read("jax_enable_x64") else torch.float32
+
+
 def _numbered(name: str, variant: str) -> list[tuple[int, tuple[Any, ...], dict[str, Any]]]:
     torch.manual_seed(0)
-    found = list(operator(name, variant).sample_inputs("cpu", torch.float32, requires_grad=False))
+    found = list(operator(name, variant).sample_inputs("cpu", _dtype(name), requires_grad=False))
     return [(i, (s.input, *s.args), dict(s.kwargs)) for i, s in _chosen(found)]
 
 
@@ -78,6 +93,11 @@ def errors(name: str, variant: str = "") -> Iterator[tuple[tuple[Any, ...], dict
         for error in entry.error_inputs("cpu"):
             sample = error.sample_input
             yield (sample.input, *sample.args), dict(sample.kwargs)
+
+
+def described(case: str, error: Exception) -> str:
+    """One line for a failure: the case and the reason."""
+    return f"{case}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def describe(value: Any) -> str:
@@ -117,11 +137,7 @@ def run(
         call = functools.partial(check_function, ours, reference, args, kwargs, gradient=gradient)
         error = raised(call)
         if error is not None:
-            text = " ".join(str(error).split())
-            failures.append(
-                f"{name} #{index} {describe(args)} {describe(kwargs)}: "
-                f"{type(error).__name__}: {text[:300]}"
-            )
+            failures.append(described(f"{name} #{index} {describe(args)} {describe(kwargs)}", error))
     title = f"{name} {variant}".strip()
     return Report(title, len(chosen) - len(failures), len(chosen), failures)
 

@@ -1,23 +1,26 @@
 """Average pooling to a given size.
 
-Bin ``i`` of ``out`` along an axis of size ``size`` runs from ``floor(i * size / out)`` to
-``ceil((i + 1) * size / out)``; bins overlap or differ in length unless ``out`` divides ``size``. A
-bin over several axes is a box, so its mean is taken one axis after the other.
+A bin over several axes is a box, so its mean is taken one axis after the other.
 """
 
 import functools
-import operator
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from purestate.nn.functional._bins import (
+    OutputSize,
+    bin_counts,
+    binned,
+    one_bin_count,
+    starts_and_lengths,
+)
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._options import listed
 
 
-OutputSize = int | None | Sequence[int | None]
+__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"]
 
 
 def adaptive_avg_pool1d(input: jax.Array, output_size: int | Sequence[int]) -> jax.Array:
@@ -37,18 +40,7 @@ def adaptive_avg_pool1d(input: jax.Array, output_size: int | Sequence[int]) -> j
         TypeError: The size is not an int.
         NotImplementedError: The input is of integers.
     """
-    name = "adaptive_avg_pool1d(): argument 'output_size' (position 2) must be tuple of ints, "
-    if output_size is None:
-        raise TypeError(f"{name}not NoneType")
-    sizes = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,)
-    if None in sizes:
-        place = sizes.index(None)
-        raise TypeError(f"{name}but found element of type NoneType at pos {place}")
-    if len(sizes) != 1:
-        raise RuntimeError(
-            f"adaptive_avg_pool1d() argument 'output_size' should contain one int (got {len(sizes)})"
-        )
-    return _adaptive(input, sizes=(operator.index(sizes[0]),))
+    return _adaptive(input, sizes=one_bin_count("adaptive_avg_pool1d", output_size))
 
 
 def adaptive_avg_pool2d(input: jax.Array, output_size: OutputSize) -> jax.Array:
@@ -89,19 +81,7 @@ def adaptive_avg_pool3d(input: jax.Array, output_size: OutputSize) -> jax.Array:
 
 
 def _sizes(input: jax.Array, output_size: OutputSize, n: int) -> tuple[int, ...]:
-    """One size per axis, with ``None`` filled in from the input."""
-    if output_size is None:
-        raise TypeError("object of type 'NoneType' has no len()")
-    if not isinstance(output_size, Sequence):
-        return (operator.index(output_size),) * n
-    if input.ndim <= len(output_size):
-        raise ValueError(f"Input dimension should be at least {len(output_size) + 1}")
-    if len(output_size) != n:
-        raise RuntimeError(f"adaptive_avg_pool{n}d: output_size must be {n}")
-    return tuple(
-        size if wanted is None else operator.index(wanted)
-        for wanted, size in zip(output_size, input.shape[-n:], strict=True)
-    )
+    return bin_counts(input, output_size, n, f"adaptive_avg_pool{n}d: output_size must be {n}")
 
 
 @functools.partial(jax.jit, static_argnames="sizes")
@@ -115,22 +95,11 @@ def _adaptive(input: jax.Array, *, sizes: tuple[int, ...]) -> jax.Array:
 
 def _means(x: jax.Array, axis: int, wanted: int) -> jax.Array:
     """The means of ``wanted`` bins along one axis."""
-    size = x.shape[axis]
-    if wanted == size:
+    if wanted == x.shape[axis]:
         return x
-    if wanted and size % wanted == 0:
-        split = (*x.shape[:axis], wanted, size // wanted, *x.shape[axis + 1 :])
-        return x.reshape(split).mean(axis + 1)
-    bins = np.arange(wanted)
-    start = bins * size // max(wanted, 1)
-    length = -(-(bins + 1) * size // max(wanted, 1)) - start
-    offsets = np.arange(length.max(initial=1))
-    inside = offsets < length[:, None]  # (bins, longest)
-    index = np.minimum(start[:, None] + offsets, size - 1)
-    after = (1,) * (x.ndim - axis - 1)
-    entries = jnp.take(x, index, axis=axis)  # (..., bins, longest, ...)
-    entries = jnp.where(inside.reshape(*inside.shape, *after), entries, 0)
-    return entries.sum(axis + 1) / jnp.asarray(length, x.dtype).reshape(-1, *after)
+    _, lengths = starts_and_lengths(x.shape[axis], wanted)
+    lengths = jnp.asarray(lengths, x.dtype).reshape(-1, *(1,) * (x.ndim - axis - 1))
+    return binned(x, axis, wanted, 0).sum(axis + 1) / lengths
 
 
 def _check(input: jax.Array, sizes: tuple[int, ...]) -> None:

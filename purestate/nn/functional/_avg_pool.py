@@ -17,6 +17,9 @@ from purestate.nn.functional._options import IntOrInts, ints
 from purestate.nn.functional._windows import Axis, padded, taps, windows
 
 
+__all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d"]
+
+
 def avg_pool1d(
     input: jax.Array,
     kernel_size: IntOrInts,

@@ -11,8 +11,12 @@ import functools
 import jax
 from jax import lax
 
+from purestate.nn.functional._conv_cpu import choose
 from purestate.nn.functional._dtypes import cpp_type, scalar_type
 from purestate.nn.functional._options import IntOrInts, expanded, ints, listed
+
+
+__all__ = ["conv1d", "conv2d", "conv3d"]
 
 
 def conv1d(
@@ -164,17 +168,23 @@ def convolve(
     dilation: tuple[int, ...],
     groups: int,
 ) -> jax.Array:
-    """XLA's convolution of a batch in torch's layouts; every option has one entry per axis."""
+    """The convolution of a batch in torch's layouts; every option has one entry per axis.
+
+    XLA's own, except on a CPU for the shapes that it is slow at there.
+    """
     spatial = "DHW"[-len(stride) :]
-    return lax.conv_general_dilated(
-        input,
-        weight,
-        stride,
-        pads,
+    native = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=stride,
+        padding=pads,
         rhs_dilation=dilation,
         dimension_numbers=(f"NC{spatial}", f"OI{spatial}", f"NC{spatial}"),
         feature_group_count=groups,
     )
+    on_cpu = choose(input.shape, weight.shape, stride, pads, dilation, groups)
+    if on_cpu is None:
+        return native(input, weight)
+    return lax.platform_dependent(input, weight, cpu=on_cpu, default=native)
 
 
 def _per_axis(name: str, value: tuple[int, ...], weight: jax.Array, n: int) -> tuple[int, ...]:

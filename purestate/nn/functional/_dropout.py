@@ -7,10 +7,17 @@ becomes (zero, or the negative saturation of SELU).
 """
 
 import functools
+import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from purestate.nn.functional._elementwise import check_kernel
+from purestate.nn.functional._operands import check_cast
+
+
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
 
 
 def dropout(
@@ -76,12 +83,26 @@ def dropout2d(
 ) -> jax.Array:
     """Zero whole channels of ``(N, C, H, W)`` (``torch.nn.functional.dropout2d``).
 
-    As in torch, the first two axes are batch and channel whatever the number of axes.
+    As in torch, the first two axes are batch and channel whatever the number of axes, and another
+    number than four warns.
 
     Raises:
         ValueError: As :func:`dropout`.
+        RuntimeError: In training, for fewer than two axes.
     """
     del inplace
+    _check_probability(p)
+    if input.ndim not in (3, 4):
+        warnings.warn(_deprecated(2, input.ndim), stacklevel=2)
+    if input.ndim == 3:
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
+            "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
+            "dim. This behavior will change in a future release to interpret the input as one "
+            "without a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise dropout "
+            "behavior, please switch to using dropout1d instead.",
+            stacklevel=2,
+        )
     return _drop_features("dropout2d", input, p, training, rng)
 
 
@@ -93,9 +114,20 @@ def dropout3d(
     *,
     rng: jax.Array | None = None,
 ) -> jax.Array:
-    """Zero whole channels of ``(N, C, D, H, W)`` (``torch.nn.functional.dropout3d``)."""
+    """Zero whole channels of ``(N, C, D, H, W)`` or ``(C, D, H, W)``.
+
+    The counterpart of ``torch.nn.functional.dropout3d``. As in torch, an input without five axes has
+    no batch, and one with neither four nor five warns.
+
+    Raises:
+        ValueError: As :func:`dropout`.
+        RuntimeError: In training, for a scalar.
+    """
     del inplace
-    return _drop_features("dropout3d", input, p, training, rng)
+    _check_probability(p)
+    if input.ndim not in (4, 5):
+        warnings.warn(_deprecated(3, input.ndim), stacklevel=2)
+    return _drop_features("dropout3d", input, p, training, rng, leading=1 + (input.ndim == 5))
 
 
 def alpha_dropout(
@@ -132,13 +164,30 @@ def _check_probability(p: float) -> None:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
+def _deprecated(n: int, ndim: int) -> str:
+    return (
+        f"dropout{n}d: Received a {ndim}-D input to dropout{n}d, which is deprecated and will result "
+        "in an error in a future release. To retain the behavior and silence this warning, please use "
+        f"dropout instead. Note that dropout{n}d exists to provide channel-wise dropout on inputs with "
+        f"{n} spatial dimensions, a channel dimension, and an optional batch dimension "
+        f"(i.e. {n + 1}D or {n + 2}D inputs)."
+    )
+
+
 def _drop_features(
-    name: str, input: jax.Array, p: float, training: bool, rng: Any, alpha: bool = False
+    name: str,
+    input: jax.Array,
+    p: float,
+    training: bool,
+    rng: Any,
+    alpha: bool = False,
+    leading: int = 2,
 ) -> jax.Array:
+    """Drop what lies behind the leading axes, batch and channel, together."""
     _check_probability(p)
-    if training and p > 0 and input.size and input.ndim < 2:
+    if training and 0 < p < 1 and input.size and input.ndim < leading:
         raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    shape = input.shape[:2] + (1,) * (input.ndim - 2)
+    shape = input.shape[:leading] + (1,) * (input.ndim - leading)
     return _drop(name, input, p, training, rng, shape, alpha)
 
 
@@ -156,12 +205,22 @@ def _drop(
         return input
     if p == 1:
         return input * jnp.zeros((), input.dtype)
+    _check_dtype(input, alpha)
     if rng is None:
         raise ValueError(
             f"{name} in training with 0 < p < 1 needs a random key.\n"
             f"    write: {name}(x, p, training, rng=key), in a module rng=self.next_key()"
         )
     return _masked(input, rng, float(p), shape, alpha)
+
+
+def _check_dtype(input: jax.Array, alpha: bool) -> None:
+    """Torch writes the noise, a float, into an array of the input's dtype."""
+    if jnp.issubdtype(input.dtype, jnp.complexfloating):
+        check_kernel("bernoulli_scalar_cpu_", input)
+    # The noise of alpha dropout has been counted from truth values to integers by then.
+    counted = alpha and input.dtype == bool
+    check_cast(jnp.float32, jnp.int64 if counted else input.dtype)
 
 
 _SATURATION = -1.7580993408473766
@@ -172,11 +231,12 @@ _SATURATION = -1.7580993408473766
 def _masked(
     input: jax.Array, rng: jax.Array, p: float, shape: tuple[int, ...], alpha: bool
 ) -> jax.Array:
-    kept = jax.random.bernoulli(rng, 1 - p, shape)
+    """The input times the noise, as torch has it: a NaN stays NaN, and an infinity becomes NaN."""
+    kept = jax.random.bernoulli(rng, 1 - p, shape).astype(input.dtype)
     if not alpha:
-        return jnp.where(kept, input / jnp.asarray(1 - p, input.dtype), jnp.zeros((), input.dtype))
+        return input * (kept / jnp.asarray(1 - p, input.dtype))
     # The affine map that brings mean 0 and variance 1 back after the replacement.
     a = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5
     b = -a * _SATURATION * p
-    dropped = jnp.asarray(_SATURATION, input.dtype)
-    return jnp.where(kept, input, dropped) * jnp.asarray(a, input.dtype) + jnp.asarray(b, input.dtype)
+    shift = (1 - kept) * jnp.asarray(a * _SATURATION, input.dtype) + jnp.asarray(b, input.dtype)
+    return input * (kept * jnp.asarray(a, input.dtype)) + shift

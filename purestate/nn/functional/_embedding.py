@@ -7,7 +7,7 @@
   ``embedding_renorm`` returns the new weight for whoever wants to keep it. The gradient is torch's
   in both: it does not see the scaling.
 
-In the last two a value and its tangent come from different places, which is what ``_graft`` says.
+In the last two a value and its tangent come from different places, which is what ``graft`` says.
 """
 
 import functools
@@ -18,19 +18,10 @@ import numpy as np
 from jax.core import Tracer
 
 from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._graft import graft
 
 
-@jax.custom_jvp
-def _graft(value: jax.Array, source: jax.Array) -> jax.Array:
-    """``value``, with the derivatives of ``source``."""
-    del source
-    return value
-
-
-@_graft.defjvp
-def _graft_jvp(primals, tangents):
-    value, source = primals
-    return _graft(value, source), tangents[1]
+__all__ = ["embedding", "embedding_renorm"]
 
 
 def embedding(
@@ -97,7 +88,7 @@ def _embedding(
     if scale_grad_by_freq:
         times = jnp.zeros(count, weight.dtype).at[input].add(1)
         source = source / _rows(times, input)[..., None]
-    return source if source is rows else _graft(jax.lax.stop_gradient(rows), source)
+    return source if source is rows else graft(jax.lax.stop_gradient(rows), source)
 
 
 @functools.partial(jax.jit, static_argnames=("max_norm", "norm_type"))
@@ -122,9 +113,9 @@ def embedding_renorm(
         RuntimeError: The weight is not 2-D, or the indices are not 32- or 64-bit integers.
     """
     _check(input, weight)
-    used = jnp.zeros(weight.shape[0], bool).at[input].set(True, wrap_negative_indices=False)
-    new = jnp.where(used[:, None], _renormed(weight, max_norm, norm_type), weight)
-    return _graft(jax.lax.stop_gradient(new), weight)
+    rows = _renormed(_rows(weight, input), max_norm, norm_type)
+    new = weight.at[input].set(rows, mode="drop", wrap_negative_indices=False)
+    return graft(jax.lax.stop_gradient(new), weight)
 
 
 def _rows(table: jax.Array, indices: jax.Array) -> jax.Array:

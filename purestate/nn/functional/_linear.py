@@ -15,6 +15,9 @@ from purestate.nn.functional._dtypes import cpp_type, scalar_type
 from purestate.nn.functional._options import listed
 
 
+__all__ = ["linear"]
+
+
 @jax.jit
 def linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
     """Multiply by a weight and add a bias: ``input @ weight.T + bias``.

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purestate.nn.functional._activation import log_softmax
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._loss_checks import (
     check_binary_weight,
@@ -20,6 +19,7 @@ from purestate.nn.functional._loss_checks import (
     check_probabilities,
     check_unit_interval,
 )
+from purestate.nn.functional._operands import check_cast
 from purestate.nn.functional._reduction import check_fits, check_floating, known, reduced, settled, size
 from purestate.nn.functional._regression import (
     huber_loss as huber_loss,
@@ -27,6 +27,10 @@ from purestate.nn.functional._regression import (
     mse_loss as mse_loss,
     smooth_l1_loss as smooth_l1_loss,
 )
+from purestate.nn.functional._softmax import log_softmax
+
+
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss"]
 
 
 def cross_entropy(
@@ -298,11 +302,7 @@ def binary_cross_entropy_with_logits(
     check_floating("log_sigmoid_cpu", input)
     if pos_weight is not None:
         check_fits(input.shape, pos_weight, first=True)
-    if not jnp.issubdtype(target.dtype, jnp.inexact):
-        raise RuntimeError(
-            f"result type {scalar_type(input.dtype)} can't be cast to the desired output type "
-            f"{scalar_type(target.dtype)}"
-        )
+    check_cast(input.dtype, target.dtype)
     if weight is not None:
         check_fits(input.shape, weight)
     return _binary_logits(input, target, weight, pos_weight, reduction)

@@ -15,6 +15,16 @@ from purestate.nn.functional._options import IntOrInts, ints, listed
 from purestate.nn.functional._windows import Axis, output_size, padded, taps, windows
 
 
+__all__ = [
+    "max_pool1d",
+    "max_pool1d_with_indices",
+    "max_pool2d",
+    "max_pool2d_with_indices",
+    "max_pool3d",
+    "max_pool3d_with_indices",
+]
+
+
 Pooled = jax.Array | tuple[jax.Array, jax.Array]
 
 
@@ -46,6 +56,23 @@ def max_pool1d(
     return _call(
         1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
     )
+
+
+def max_pool1d_with_indices(
+    input: jax.Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Pooled:
+    """``max_pool1d`` with positions, whatever ``return_indices`` says.
+
+    The counterpart of ``torch.nn.functional.max_pool1d_with_indices``.
+    """
+    del return_indices
+    return max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def max_pool2d(
@@ -82,6 +109,23 @@ def max_pool2d(
     )
 
 
+def max_pool2d_with_indices(
+    input: jax.Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Pooled:
+    """``max_pool2d`` with positions, whatever ``return_indices`` says.
+
+    The counterpart of ``torch.nn.functional.max_pool2d_with_indices``.
+    """
+    del return_indices
+    return max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+
+
 def max_pool3d(
     input: jax.Array,
     kernel_size: IntOrInts,
@@ -111,6 +155,23 @@ def max_pool3d(
     return _call(
         3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
     )
+
+
+def max_pool3d_with_indices(
+    input: jax.Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts | None = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Pooled:
+    """``max_pool3d`` with positions, whatever ``return_indices`` says.
+
+    The counterpart of ``torch.nn.functional.max_pool3d_with_indices``.
+    """
+    del return_indices
+    return max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 def _call(n, input, kernel_size, stride, padding, dilation, ceil_mode, *, return_indices) -> Pooled:

@@ -28,6 +28,9 @@ from purestate.nn.functional._norm_checks import (
 from purestate.nn.functional._options import listed
 
 
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
+
+
 Statistics = tuple[jax.Array, jax.Array | None, jax.Array | None]
 
 

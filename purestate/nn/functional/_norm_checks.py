@@ -54,6 +54,22 @@ def check_layer(
     bias: jax.Array | None,
     shape: tuple[int, ...],
 ) -> None:
+    _check_normalized(shape, weight, bias)
+    _check_last_axes(input, shape, "*, ")
+
+
+def check_rms(input: jax.Array, weight: jax.Array | None, shape: tuple[int, ...]) -> None:
+    _check_normalized(shape, weight, None)
+    if input.ndim < len(shape):
+        raise ValueError(
+            f"Input tensor must have at least {len(shape)} dimensions, but got {input.ndim}"
+        )
+    _check_last_axes(input, shape, "*")
+    if not jnp.issubdtype(input.dtype, jnp.inexact):
+        raise NotImplementedError(f"\"rms_norm\" not implemented for '{scalar_type(input.dtype)}'")
+
+
+def _check_normalized(shape: tuple[int, ...], weight: jax.Array | None, bias: jax.Array | None) -> None:
     if not shape:
         raise RuntimeError(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
@@ -65,10 +81,13 @@ def check_layer(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                 f"{listed(value.shape)} and normalized_shape = {listed(shape)}"
             )
+
+
+def _check_last_axes(input: jax.Array, shape: tuple[int, ...], leading: str) -> None:
     if input.shape[-len(shape) :] != shape:
         sizes = ", ".join(map(str, shape))
         raise RuntimeError(
-            f"Given normalized_shape={listed(shape)}, expected input with shape [*, {sizes}], "
+            f"Given normalized_shape={listed(shape)}, expected input with shape [{leading}{sizes}], "
             f"but got input of size{listed(input.shape)}"
         )
 

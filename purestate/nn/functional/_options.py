@@ -18,6 +18,12 @@ def ints(value: IntOrInts) -> tuple[int, ...]:
     return (operator.index(value),)
 
 
+def per_axis(value: IntOrInts, count: int) -> tuple[int, ...]:
+    """One int ``count`` times; a sequence as it is, whatever its length: torch's ``_pair``."""
+    entries = ints(value)
+    return entries if isinstance(value, Sequence) else entries * count
+
+
 def expanded(value: tuple[int, ...], count: int) -> tuple[int, ...]:
     """A tuple of one repeated ``count`` times; any other tuple as it is."""
     return value * count if len(value) == 1 else value
@@ -26,3 +32,18 @@ def expanded(value: tuple[int, ...], count: int) -> tuple[int, ...]:
 def listed(values: Sequence[int]) -> str:
     """Sizes as torch prints them: ``[1, 2]``."""
     return str([int(value) for value in values])
+
+
+def axis(dim: int, ndim: int) -> int:
+    """An axis counted from the start; a scalar counts as having one.
+
+    Raises:
+        IndexError: There is no such axis.
+    """
+    count = max(ndim, 1)
+    if not -count <= dim < count:
+        raise IndexError(
+            "Dimension out of range "
+            f"(expected to be in range of [{-count}, {count - 1}], but got {dim})"
+        )
+    return dim % count

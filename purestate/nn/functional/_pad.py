@@ -17,6 +17,9 @@ from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._options import listed
 
 
+__all__ = ["pad"]
+
+
 _UNSUPPORTED = (
     "Padding size {} is not supported for {}D input tensor.\n"
     "Supported combinations for non-constant padding:\n"
@@ -52,10 +55,15 @@ def pad(
         TypeError: ``pad`` is not a sequence of ints.
     """
     amounts = _amounts(pad)
+    if mode not in ("constant", "reflect", "replicate", "circular"):
+        raise NotImplementedError(f"Unrecognised padding mode {mode}")
+    if len(amounts) > 2 * input.ndim:
+        raise RuntimeError(
+            "Padding length should be less than or equal to two times the input dimension but got "
+            f"padding length {len(amounts)} and input of dimension {input.ndim}"
+        )
     if mode == "constant":
         return _pad_constant(input, 0 if value is None else value, amounts=amounts)
-    if mode not in ("reflect", "replicate", "circular"):
-        raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     return _pad_self(input, amounts=amounts, mode=mode)
@@ -80,11 +88,6 @@ def _pairs(amounts: tuple[int, ...]) -> list[Pair]:
 
 @functools.partial(jax.jit, static_argnames="amounts")
 def _pad_constant(input: jax.Array, value: jax.Array, *, amounts: tuple[int, ...]) -> jax.Array:
-    if len(amounts) > 2 * input.ndim:
-        raise RuntimeError(
-            "Padding length should be less than or equal to two times the input dimension but got "
-            f"padding length {len(amounts)} and input of dimension {input.ndim}"
-        )
     config = [(0, 0, 0)] * input.ndim
     for axis, (low, high) in enumerate(_pairs(amounts), start=1):
         if input.shape[-axis] + min(low, 0) + min(high, 0) < 0:
@@ -180,4 +183,8 @@ def _check_edges(input: jax.Array, pairs: list[Pair], mode: str) -> None:
         names = "DHW"[-n:]
         before = ", ".join(f"{a}: {size}" for a, size in zip(names, sizes, strict=True))
         after = " ".join(f"{a}: {size}" for a, size in zip(names, output, strict=True))
+        if n == 3:  # torch's punctuation
+            before = before.replace(", ", " ", 1)
+        elif n == 2 and mode == "replicate":
+            before += " "
         raise RuntimeError(f"input ({before}) is too small. Calculated output {after}")

@@ -33,25 +33,42 @@ def settled(
     Raises:
         ValueError: For another reduction.
     """
-    if size_average is not None or reduce is not None:
-        if reduce is not None and not reduce:
-            reduction = "none"
-        else:
-            reduction = "sum" if size_average is not None and not size_average else "mean"
-        warnings.warn(
-            "size_average and reduce args will be deprecated, please use "
-            f"reduction='{reduction}' instead.",
-            stacklevel=stacklevel,
-        )
+    reduction = overridden(reduction, size_average, reduce, stacklevel + 1)
     if reduction == "elementwise_mean":
         warnings.warn(
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
             stacklevel=stacklevel,
         )
         return "mean"
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+    check_reduction(reduction)
     return reduction
+
+
+def overridden(
+    reduction: str, size_average: bool | None, reduce: bool | None, stacklevel: int = 3
+) -> str:
+    """The reduction, or the one that torch's two deprecated arguments stand for, with its warning."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is not None and not reduce:
+        reduction = "none"
+    else:
+        reduction = "sum" if size_average is not None and not size_average else "mean"
+    warnings.warn(
+        f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
+        stacklevel=stacklevel,
+    )
+    return reduction
+
+
+def check_reduction(reduction: str, refusal: str = "is not a valid value for reduction") -> None:
+    """The three names that there are.
+
+    Raises:
+        ValueError: For another name; torch's losses word it in two ways.
+    """
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} {refusal}")
 
 
 def reduced(losses: jax.Array, reduction: str, weight: jax.Array | None = None) -> jax.Array:
@@ -111,11 +128,11 @@ def check_fits(shape: Sequence[int], weight: jax.Array, first: bool = False) -> 
 
 
 def check_floating(kernel: str, *arrays: jax.Array) -> None:
-    """Torch has its kernels for floating-point numbers only.
+    """Torch has the kernels of its losses for floating-point numbers only.
 
     Raises:
-        NotImplementedError: The arrays are of integers or booleans.
+        NotImplementedError: The arrays are of integers, booleans or complex numbers.
     """
     dtype = jnp.result_type(*arrays)
-    if not jnp.issubdtype(dtype, jnp.inexact):
+    if not jnp.issubdtype(dtype, jnp.floating):
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(dtype)}'")

@@ -9,8 +9,11 @@ import warnings
 import jax
 import jax.numpy as jnp
 
-from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._operands import check_cast, check_mean, check_subtraction
 from purestate.nn.functional._reduction import broadcast, check_floating, reduced, settled, size
+
+
+__all__ = ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"]
 
 
 def mse_loss(
@@ -66,23 +69,9 @@ def l1_loss(
         RuntimeError: Shapes that do not broadcast, booleans, or the mean of integers.
     """
     reduction = _checked(input, target, weight, reduction, size_average, reduce)
-    booleans = (input.dtype == jnp.bool_) + (target.dtype == jnp.bool_)
-    if booleans == 2:
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. "
-            "Use the `^` or `logical_xor()` operator instead."
-        )
-    if booleans == 1:
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
-            "to invert a mask, use the `~` or `logical_not()` operator instead."
-        )
-    dtype = jnp.result_type(input, target)
-    if reduction == "mean" and weight is None and not jnp.issubdtype(dtype, jnp.inexact):
-        raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-            f"complex dtype. Got: {scalar_type(dtype)}"
-        )
+    check_subtraction(input, target)
+    if reduction == "mean" and weight is None:
+        check_mean(jnp.result_type(input, target))
     return _l1(input, target, weight, reduction)
 
 
@@ -166,13 +155,15 @@ def huber_loss(
 
     Raises:
         ValueError: An unknown reduction, or a weight in another shape.
-        RuntimeError: Shapes that do not broadcast, or a delta that is not positive.
-        NotImplementedError: The input is of integers.
+        RuntimeError: Shapes that do not broadcast, a delta that is not positive, or an input of
+            integers for a target of floats.
+        NotImplementedError: Both arrays are of integers.
     """
     reduction = _checked(input, target, weight, reduction)
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    check_floating("huber_cpu", input)
+    check_floating("huber_cpu", input, target)
+    check_cast(jnp.result_type(input, target), input.dtype)
     return _huber(input, target, weight, reduction, float(delta))
 
 

@@ -1,5 +1,7 @@
 """Dropout: exact at p = 0, p = 1 and in evaluation; statistics and structure in between."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 import torch.nn.functional as T
 
 from purestate.nn import functional as F
-from tests.parity import check_error, check_function
+from tests.parity import assert_close, check_error, check_function, to_jax
 
 
 NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -80,3 +82,75 @@ def test_a_probability_outside_of_0_1(name, p):
 def test_without_a_key_it_says_what_to_write():
     with pytest.raises(ValueError, match=r"rng=self.next_key\(\)"):
         F.dropout(jnp.ones(3), 0.5, True)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("name", ["dropout2d", "dropout3d"])
+def test_the_number_of_axes_warns_as_torch(name, ndim):
+    def warned(call):
+        with warnings.catch_warnings(record=True) as record:
+            warnings.simplefilter("always")
+            call()
+        return [(w.category, str(w.message), w.filename) for w in record]
+
+    ours = warned(lambda: getattr(F, name)(jnp.ones((2,) * ndim), 0.0))
+    assert ours == warned(lambda: getattr(T, name)(torch.ones((2,) * ndim), 0.0))
+
+
+@pytest.mark.filterwarnings("ignore:dropout[23]d. Received a")
+@pytest.mark.parametrize(
+    ("name", "shape", "units"),
+    [
+        ("dropout1d", (400, 3), (400, 1)),
+        ("dropout2d", (20, 20, 3), (20, 20, 1)),
+        ("dropout2d", (20, 20), (20, 20)),
+        ("dropout3d", (400, 2, 3, 2), (400, 1, 1, 1)),
+        ("dropout3d", (400, 3, 2), (400, 1, 1)),
+        ("dropout3d", (400,), (400,)),
+    ],
+)
+def test_what_is_a_channel_by_the_number_of_axes(name, shape, units):
+    y = np.asarray(getattr(F, name)(jnp.ones(shape), 0.5, rng=KEY))
+    assert (y == np.broadcast_to(y[tuple(slice(0, size) for size in units)], shape)).all()
+    # Nothing more is dropped together.
+    assert 0.3 < (y == 0).mean() < 0.7
+
+
+@pytest.mark.filterwarnings("ignore:dropout[23]d. Received a")
+def test_too_few_axes():
+    for name, x in [
+        ("dropout2d", torch.ones(3)),
+        ("dropout3d", torch.ones(())),
+        ("feature_alpha_dropout", torch.ones(3)),
+    ]:
+        ours, theirs = getattr(F, name), getattr(T, name)
+        check_error(
+            lambda f=ours, x=x: f(to_jax(x), 0.5, True, rng=KEY), lambda f=theirs, x=x: f(x, 0.5, True)
+        )
+        check_function(lambda x, f=ours: f(x, 1.0, True), lambda x, f=theirs: f(x, 1.0, True), (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_dtypes_are_refused_where_torch_draws(name, dtype):
+    x = torch.ones(SHAPES.get(name, (4, 5, 2))).to(dtype)
+    ours, theirs = getattr(F, name), getattr(T, name)
+    check_error(lambda: ours(to_jax(x), 0.5, True, rng=KEY), lambda: theirs(x, 0.5, True))
+    for p, training in [(0.0, True), (1.0, True), (0.5, False)]:
+        actual = ours(to_jax(x), p, training)
+        assert actual.dtype == to_jax(x).dtype
+        assert_close(actual, theirs(x, p, training))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_halves_and_numbers_that_are_not_finite(dtype):
+    x = jnp.concatenate([jnp.full(50, jnp.nan), jnp.full(50, jnp.inf), jnp.ones(100)]).astype(dtype)
+    y = F.dropout(x, 0.5, rng=KEY)
+    assert y.dtype == dtype
+    y = np.asarray(y.astype(jnp.float32))
+    # As in torch, which multiplies: a NaN is not dropped, an infinity times zero is one more.
+    assert np.isnan(y[:50]).all()
+    assert set(y[50:100].tolist()) >= {np.inf}
+    assert np.isnan(y[50:100]).any()
+    assert set(y[100:].tolist()) == {0.0, 2.0}
+    assert F.alpha_dropout(jnp.ones(10, dtype), 0.5, True, rng=KEY).dtype == dtype

@@ -13,6 +13,7 @@ from jax.test_util import check_grads
 
 from purestate.nn.functional import _loss as F
 from tests.oracles import op_db
+from tests.oracles.adapters import ADAPTERS
 from tests.parity import assert_close, check_error, check_function, to_jax
 
 
@@ -27,44 +28,12 @@ NAMES = (
     "smooth_l1_loss",
 )
 
-WEIGHTED = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss")
-"""Torch has no gradient of these losses with respect to their weights."""
-
 BROADCASTS = "ignore:Using a target size"
 
 
-def ours_weighted(name):
-    function = getattr(F, name)
-
-    def call(*args, weight=None, pos_weight=None, **options):
-        if pos_weight is not None:
-            options["pos_weight"] = jax.lax.stop_gradient(pos_weight)
-        return function(*args, weight=jax.lax.stop_gradient(weight), **options)
-
-    return call
-
-
-def theirs_weighted(name):
-    function = getattr(T, name)
-
-    def call(*args, weight=None, pos_weight=None, **options):
-        if pos_weight is not None:
-            options["pos_weight"] = pos_weight.detach()
-        return function(*args, weight=None if weight is None else weight.detach(), **options)
-
-    return call
-
-
 def both(name):
-    if name in WEIGHTED:
-        return ours_weighted(name), theirs_weighted(name)
-    return getattr(F, name), getattr(T, name)
-
-
-@pytest.mark.filterwarnings(BROADCASTS)
-@pytest.mark.parametrize("name", NAMES)
-def test_samples(name):
-    op_db.check(name, *both(name))
+    """A loss on both sides, without the gradients that torch lacks."""
+    return ADAPTERS.get(name, (getattr(F, name), getattr(T, name)))
 
 
 def r(*shape, dtype=torch.float32, seed=0):

@@ -1,82 +1,24 @@
-"""The functionals against every sample input of torch's own operator database."""
+"""Every functional against every sample input of torch's own operator database."""
 
-import jax
 import pytest
-import torch.nn.functional as T
 
 from purestate.nn import functional as F
 from tests.oracles import op_db
+from tests.oracles.adapters import ADAPTERS, NO_ENTRY
 
 
-def ours_embedding(weight, indices, **options):
-    return F.embedding(indices, weight, **options)
+def test_what_the_database_lacks_is_known():
+    assert {name for name in F.__all__ if not op_db.variants(name)} == NO_ENTRY
 
 
-def theirs_embedding(weight, indices, sparse=False, **options):
-    """Torch's lookup with dense gradients: there are no others here."""
-    del sparse
-    return T.embedding(indices, weight, **options)
-
-
-def ours_normed(function):
-    """Torch gives its running statistics no gradient."""
-
-    def call(input, running_mean=None, running_var=None, *args, **kwargs):
-        running_mean, running_var = jax.lax.stop_gradient((running_mean, running_var))
-        return function(input, running_mean, running_var, *args, **kwargs)
-
-    return call
-
-
-def theirs_normed(function):
-    """Torch's normalisation on copies of the statistics, which are returned."""
-
-    def call(input, running_mean=None, running_var=None, *args, **kwargs):
-        mean = None if running_mean is None else running_mean.detach().clone()
-        var = None if running_var is None else running_var.detach().clone()
-        return function(input, mean, var, *args, **kwargs), mean, var
-
-    return call
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool3d",
-        "avg_pool1d",
-        "avg_pool2d",
-        "avg_pool3d",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "group_norm",
-        "layer_norm",
-        "linear",
-    ],
-)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.filterwarnings("ignore:dropout2d. Received a 3D input")
+@pytest.mark.filterwarnings("ignore:linear_cross_entropy")
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")
+@pytest.mark.filterwarnings("ignore:`nn.functional.upsample")
+@pytest.mark.parametrize("name", sorted(set(F.__all__) - NO_ENTRY))
 def test_samples(name):
-    op_db.check(name, getattr(F, name))
-
-
-@pytest.mark.parametrize("name", ["max_pool1d", "max_pool2d", "max_pool3d"])
-def test_max_pool_samples(name):
-    op_db.check(name, getattr(F, name))
-
-
-@pytest.mark.parametrize(
-    "variant", ["constant", "reflect", "replicate", "replicate_negative", "circular"]
-)
-def test_pad_samples(variant):
-    op_db.check("pad", F.pad, variant=variant)
-
-
-def test_embedding_samples():
-    op_db.check("embedding", ours_embedding, theirs_embedding)
-
-
-@pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
-def test_samples_with_statistics(name):
-    op_db.check(name, ours_normed(getattr(F, name)), theirs_normed(getattr(T, name)))
+    ours, theirs = ADAPTERS.get(name, (getattr(F, name), None))
+    for variant in op_db.variants(name):
+        op_db.check(name, ours, theirs, variant=variant)

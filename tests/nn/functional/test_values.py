@@ -26,9 +26,33 @@ def in_float32(function):
     return lambda input, *args: function(input.float(), *args).to(input.dtype)
 
 
+def given(function, **constants):
+    """The function with arguments that have no derivative; floating-point ones in the input's dtype."""
+
+    def call(input, *args):
+        is_torch = isinstance(input, torch.Tensor)
+        fixed = dict(constants) if is_torch else to_jax(constants)
+        for name, value in constants.items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                fixed[name] = value.to(input.dtype) if is_torch else fixed[name].astype(input.dtype)
+        return function(input, *args, **fixed)
+
+    return call
+
+
+PLACES = torch.tensor([[[[0, 2], [9, 15]], [[5, 3], [12, 10]]]])
+DRAWN = torch.tensor([[[0.1, 0.9], [0.6, 0.3]]])
+
 CALLS = {
     "linear": (F.linear, T.linear, lambda d: (x(2, 3, dtype=d), x(4, 3, dtype=d), x(4, dtype=d))),
     "conv2d": (F.conv2d, T.conv2d, lambda d: (x(1, 2, 5, 5, dtype=d), x(3, 2, 3, 3, dtype=d))),
+    "conv_transpose2d": (
+        F.conv_transpose2d,
+        T.conv_transpose2d,
+        lambda d: (x(1, 4, 3, 3, dtype=d), x(4, 1, 3, 3, dtype=d), x(2, dtype=d), 2, 1, 1, 2),
+    ),
+    "unfold": (F.unfold, T.unfold, lambda d: (x(1, 2, 5, 5, dtype=d), 2, 2, 1, 2)),
+    "fold": (F.fold, T.fold, lambda d: (x(1, 8, 9, dtype=d), 5, 2, 2, 1, 2)),
     "pad": (F.pad, T.pad, lambda d: (x(1, 2, 5, dtype=d), (2, -1), "reflect")),
     "max_pool2d": (F.max_pool2d, T.max_pool2d, lambda d: (x(1, 2, 5, 5, dtype=d), 3, 2, 1)),
     "avg_pool2d": (F.avg_pool2d, T.avg_pool2d, lambda d: (x(1, 2, 5, 5, dtype=d), 3, 2, 1)),
@@ -36,6 +60,22 @@ CALLS = {
         F.adaptive_avg_pool2d,
         T.adaptive_avg_pool2d,
         lambda d: (x(1, 2, 5, 5, dtype=d), 3),
+    ),
+    "adaptive_max_pool2d": (
+        F.adaptive_max_pool2d,
+        T.adaptive_max_pool2d,
+        lambda d: (x(1, 2, 5, 5, dtype=d), 3),
+    ),
+    "fractional_max_pool2d": (
+        given(F.fractional_max_pool2d, _random_samples=DRAWN),
+        given(T.fractional_max_pool2d, _random_samples=DRAWN),
+        lambda d: (x(1, 2, 5, 5, dtype=d), 2, 3),
+    ),
+    "lp_pool2d": (F.lp_pool2d, T.lp_pool2d, lambda d: (x(1, 2, 5, 5, dtype=d), 2, 3, 2)),
+    "max_unpool2d": (
+        given(F.max_unpool2d, indices=PLACES, kernel_size=2),
+        given(T.max_unpool2d, indices=PLACES, kernel_size=2),
+        lambda d: (x(1, 2, 2, 2, dtype=d),),
     ),
     "layer_norm": (F.layer_norm, T.layer_norm, lambda d: (x(4, 5, dtype=d), (5,))),
     "group_norm": (F.group_norm, T.group_norm, lambda d: (x(4, 6, 3, dtype=d), 2)),
@@ -48,6 +88,11 @@ CALLS = {
         normed(F.instance_norm),
         T.instance_norm,
         lambda d: (x(4, 6, 3, dtype=d),),
+    ),
+    "scaled_dot_product_attention": (
+        F.scaled_dot_product_attention,
+        T.scaled_dot_product_attention,
+        lambda d: (x(3, 4, dtype=d), x(5, 4, dtype=d, seed=1), x(5, 2, dtype=d, seed=2)),
     ),
 }
 

@@ -1,0 +1,258 @@
+"""Layers in turn: a loop over the children of a container, compiled as one layer.
+
+A stack of equal layers that is traced one by one is compiled one by one, in a time that is quadratic
+in the depth. Traced once and run by ``lax.scan`` it is compiled once. What PyTorch's users would have
+to change for that in other libraries stays as it is here: each layer keeps its own arrays and names,
+and the stacking happens inside of the traced program (``scan``).
+
+Layers may share one trace when their definitions are one object, which says that they differ in the
+values of their arrays only. The body runs one of them as a call of its own, a :class:`_Turn`, in
+which a node draws the keys that it would draw in the whole model; what the turns wrote, recorded and
+drew is put back, layer by layer, as a loop would have left it.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+
+from purestate._abstract import is_undrawn
+from purestate._base import Base
+from purestate._definition import Definition
+from purestate._errors import leaked_write, stateful_call
+from purestate._lives import flatten
+from purestate._running import Call, Running
+
+
+DEEP = 12
+"""From how many equal layers on the containers scan by themselves; below, the loop runs faster."""
+
+
+def scan(container: Iterable[Any], x: Any, /, *shared: Any, **kwargs: Any) -> Any:
+    """Run modules one after the other: ``for layer in container: x = layer(x, *shared, **kwargs)``.
+
+    Under ``jax.jit``, consecutive modules of one definition that keep the structure, shapes and
+    dtypes of ``x`` are traced and compiled once, and run as a ``lax.scan`` over their arrays, stacked
+    within the program. Everything else, and every call outside of ``jit``, is the plain loop. Both
+    give the same results: outputs, written buffers, random draws, captured outputs, gradients.
+
+    Args:
+        container: A ``ModuleList``, a ``Sequential``, a slice of one, or another iterable of modules.
+        x: What the first module gets first, and each hands on to the next: arrays in any pytree.
+        *shared: Further arguments, the same for every module.
+        **kwargs: Keyword arguments, likewise.
+
+    Returns:
+        What the last module returned; ``x`` without modules.
+
+    Raises:
+        StatefulCallError: When modules outside of a call write buffers.
+        LeakedWriteError: When modules write buffers under another JAX trace than their call's.
+    """
+    return in_turn(list(container), x, shared, kwargs, least=2)
+
+
+def in_turn(
+    modules: Sequence[Any], x: Any, shared: tuple[Any, ...], kwargs: dict[str, Any], least: int
+) -> Any:
+    """``scan``, for runs of at least ``least`` equal modules."""
+    if len(modules) < least or not _is_staged(x, modules):
+        for module in modules:
+            x = module(x, *shared, **kwargs)
+        return x
+    for group in _groups(modules):
+        scanned = None
+        if len(group) >= least and isinstance(group[0], _Layer):
+            scanned = _scanned(group, x, shared, kwargs)
+        if scanned is None:
+            plain = [layer.module if isinstance(layer, _Layer) else layer for layer in group]
+            x = in_turn(plain, x, shared, kwargs, least=len(plain) + 1)
+        else:
+            (x,) = scanned
+    return x
+
+
+class _Layer(NamedTuple):
+    """A module as what a scan needs of it.
+
+    Attributes:
+        module: The module.
+        definition: Its own definition.
+        arrays: Its arrays, in the order of the definition's leaves.
+        call: The call it runs in; None for a value.
+        nodes: Where its nodes are in the call's definition.
+        cells: Where its arrays are in the call.
+    """
+
+    module: Any
+    definition: Definition
+    arrays: tuple[Any, ...]
+    call: Call | None
+    nodes: tuple[int, ...]
+    cells: tuple[int, ...]
+
+
+def _layer(module: Any) -> Any:
+    """The module as a layer, or as it is where it cannot be one."""
+    if not isinstance(module, Base) or not (module._life is None or type(module._life) is Running):
+        return module
+    arrays, definition = flatten(module)
+    if module._life is None:
+        numbers = tuple(range(len(arrays)))
+        layer = _Layer(module, definition, arrays, None, tuple(range(len(definition.nodes))), numbers)
+    else:
+        part = module._life.call.definition.submodule(module._life.index)
+        layer = _Layer(module, definition, arrays, module._life.call, part.nodes, part.leaves)
+    return layer if definition.is_closed and not any(map(is_undrawn, arrays)) else module
+
+
+def _groups(modules: Sequence[Any]) -> list[list[Any]]:
+    """Runs of modules that may share a trace; others by themselves."""
+    groups = itertools.groupby(map(_layer, modules), _kind)
+    return [part for _, group in groups for part in _untied(list(group))]
+
+
+def _kind(layer: Any) -> Any:
+    if not isinstance(layer, _Layer):
+        return id(layer)
+    return id(layer.definition), id(layer.call), tuple((a.shape, a.dtype) for a in layer.arrays)
+
+
+def _untied(group: list[Any]) -> list[list[Any]]:
+    """One group, or where its layers share arrays, each layer by itself."""
+    if not isinstance(group[0], _Layer) or group[0].call is None:
+        return [group]
+    cells = [cell for layer in group for cell in layer.cells]
+    return [group] if len(set(cells)) == len(cells) else [[layer] for layer in group]
+
+
+def _is_staged(x: Any, modules: Sequence[Any]) -> bool:
+    """Whether a program is being recorded; outside of ``jit`` a scan would be compiled every time."""
+    leaves = jax.tree.leaves(x)
+    if not leaves or not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
+        return False
+    known = [*leaves, *(flatten(modules[0])[0] if isinstance(modules[0], Base) else ())]
+    # While a program is recorded even a constant is a tracer.
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in known) and isinstance(
+        jnp.zeros(()), jax.core.Tracer
+    )
+
+
+class _Turn(Call):
+    """The call of one layer in the body of a scan.
+
+    Attributes:
+        outer: The call that the layers belong to; None for values.
+        nodes: Where the nodes of the first layer are in it.
+        words: The hash of each node's name, for this turn.
+        counts: How many keys each node has drawn before.
+    """
+
+    __slots__ = ("counts", "nodes", "outer", "words")
+
+    def __init__(self, layer: _Layer, arrays: tuple[Any, ...], words: Any, counts: Any):
+        self.outer, self.nodes = layer.call, layer.nodes
+        self.words, self.counts = words, counts
+        rng, chosen = (None, ()) if self.outer is None else (self.outer.rng, self.outer.chosen)
+        kept = {inner for inner, node in enumerate(layer.nodes) if node in chosen}
+        super().__init__(layer.definition, arrays, rng, kept)
+
+    def path_of(self, index: int) -> str:
+        """Where the first layer's node is in the model; for errors."""
+        return super().path_of(index) if self.outer is None else self.outer.path_of(self.nodes[index])
+
+    def words_of(self, index: int) -> Any:
+        """The words of this turn's layer."""
+        return self.words[index]
+
+    def drawn(self, index: int) -> Any:
+        """The draws before this turn, and those within."""
+        return self.counts[index] + self.draws.get(index, 0)
+
+
+class _OtherOutput(Exception):
+    """The layers do not hand on what they take; the loop it is."""
+
+
+def _scanned(
+    layers: list[_Layer], x: Any, shared: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any] | None:
+    """The output of the layers as one scan, their writes done; None where it must be a loop."""
+    first, outer = layers[0], layers[0].call
+    turns: list[_Turn] = []
+
+    def body(x: Any, arrays: tuple[Any, ...], words: Any, counts: Any) -> Any:
+        turn = _Turn(first, arrays, words, counts)
+        turns.append(turn)
+        output = turn.view(0)(x, *shared, **kwargs)
+        turn.end()
+        if not _alike(output, x):
+            raise _OtherOutput
+        written = {leaf: turn.cells[leaf] for leaf in sorted(turn.written)}
+        return output, written, [value for _, value in turn.records]
+
+    columns = (
+        tuple(jnp.stack(column) for column in zip(*(layer.arrays for layer in layers), strict=True)),
+        None if outer is None or outer.rng is None else _table(layers, outer.words_of),
+        None if outer is None or outer.rng is None else _table(layers, outer.drawn),
+    )
+    try:
+        # Traced here, once, so that the layers can still run as a loop if they turn out to differ.
+        traced, shapes = jax.make_jaxpr(body, return_shape=True)(
+            x, *jax.tree.map(lambda column: column[0], columns)
+        )
+    except _OtherOutput:
+        return None
+    structure = jax.tree.structure(shapes)
+
+    def step(x: Any, row: Any) -> tuple[Any, Any]:
+        flat = jaxpr_as_fun(traced)(*jax.tree.leaves((x, *row)))
+        output, *rest = jax.tree.unflatten(structure, flat)
+        return output, rest
+
+    x, (written, records) = lax.scan(step, x, columns, length=len(layers))
+    _put_back(layers, turns[0], written, records)
+    return (x,)
+
+
+def _table(layers: list[_Layer], of: Any) -> jax.Array:
+    """One row a layer, one entry a node."""
+    return jnp.stack([jnp.stack([jnp.asarray(of(node)) for node in la.nodes]) for la in layers])
+
+
+def _alike(output: Any, x: Any) -> bool:
+    """Whether a layer gave what the next can take in its place."""
+    ours, theirs = jax.tree.flatten(output), jax.tree.flatten(x)
+    return ours[1] == theirs[1] and all(
+        isinstance(a, jax.Array) and a.shape == b.shape and a.dtype == b.dtype
+        for a, b in zip(ours[0], theirs[0], strict=True)
+    )
+
+
+def _put_back(layers: list[_Layer], turn: _Turn, written: dict[int, Any], records: list[Any]) -> None:
+    """What the turns left, in the call of the layers: new arrays, counts of draws, outputs."""
+    outer, names = turn.outer, turn.definition.names
+    if outer is None:
+        if written:
+            kinds = {entry.kind for entry in turn.definition.entries if entry.leaf in written}
+            raise stateful_call(turn.definition.cls, [names[leaf] for leaf in written], kinds)
+        return
+    if written and not outer.is_outer():
+        name = names[min(written)]
+        raise leaked_write(turn.path_of(0), name)
+    for position, layer in enumerate(layers):
+        at = functools.partial(jax.tree.map, lambda column, row=position: column[row])
+        for leaf, column in written.items():
+            outer.write(layer.cells[leaf], at(column))
+        for inner, count in turn.draws.items():
+            node = layer.nodes[inner]
+            outer.draws[node] = outer.draws.get(node, 0) + count
+        for (inner, _), column in zip(turn.records, records, strict=True):
+            if layer.nodes[inner] in outer.chosen:
+                outer.record(layer.nodes[inner], at(column))

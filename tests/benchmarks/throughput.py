@@ -1,0 +1,212 @@
+"""Training and inference of six networks against eager torch, in one interleaved run.
+
+The figure of a row is the median of paired ratios: ours divided by torch's time in the same round
+(``tests.benchmarks.timing``), in wall time, both on the same number of threads. A training step is
+forward, cross-entropy, backward and Adam. Raw JAX (``raw.py``) and Equinox (``in_equinox.py``) run in
+the same rounds.
+The time until the first step is done, which is tracing and compiling, has a column of its own.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import bridge
+import purestate as ps
+from purestate import nn
+from tests.benchmarks import in_equinox, models, raw
+from tests.benchmarks.timing import interleaved
+
+
+class Task(NamedTuple):
+    """A network and what it is run on.
+
+    Attributes:
+        build: From ``nn`` to the network.
+        inputs: A batch, numpy.
+        labels: One class for each row of the output; of a text, one for each token.
+        train: The goal for a training step, as a ratio to torch.
+        infer: The goal for inference.
+    """
+
+    build: Callable[[Any], Any]
+    inputs: np.ndarray
+    labels: np.ndarray
+    train: float
+    infer: float | None
+
+
+def tasks() -> dict[str, Task]:
+    """What is measured."""
+    rng = np.random.default_rng(0)
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
+    def classes(count: int, *shape: int) -> np.ndarray:
+        return rng.integers(0, count, shape).astype(np.int32)
+
+    images, of_images = floats(16, 3, 64, 64), classes(10, 16)
+    return {
+        "mlp": Task(models.mlp, floats(256, 784), classes(10, 256), 0.65, None),
+        "resnet18": Task(models.resnet18, images, of_images, 1.05, 0.9),
+        "mobilenet_v2": Task(models.mobilenet_v2, images, of_images, 1.3, 1.0),
+        "gpt": Task(models.gpt, classes(1024, 4, 256), classes(1024, 4 * 256), 1.25, 1.05),
+        "lstm": Task(models.lstm, floats(128, 32, 256), classes(10, 32), 1.25, 1.3),
+    }
+
+
+class Run(NamedTuple):
+    """One side of a task: a training step, inference, and the seconds to their first results."""
+
+    train: Callable[[], object]
+    infer: Callable[[], object]
+    first: float
+
+
+def theirs(task: Task) -> tuple[Any, Run]:
+    """Eager torch; the network too, for its values."""
+    torch.manual_seed(0)
+    model = task.build(torch.nn)
+    evaluated = task.build(torch.nn).eval()
+    evaluated.load_state_dict(model.state_dict())
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    inputs = torch.from_numpy(task.inputs)
+    inputs = inputs if inputs.is_floating_point() else inputs.long()
+    labels = torch.from_numpy(task.labels).long()
+
+    def train() -> float:
+        optimizer.zero_grad()
+        output = model(inputs)
+        loss = torch.nn.functional.cross_entropy(output.reshape(-1, output.shape[-1]), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def infer() -> Any:
+        with torch.inference_mode():
+            return evaluated(inputs)
+
+    return start, Run(train, infer, 0.0)
+
+
+def compiled(
+    task: Task,
+    params: Any,
+    state: Any,
+    call: Callable[[Any, Any, Any], tuple[Any, Any]],
+    evaluate: Callable[[Any, Any, Any], Any],
+) -> Run:
+    """A jitted training step and inference of a network in functional form.
+
+    Args:
+        task: What to run.
+        params: What trains.
+        state: What else a call takes and returns.
+        call: ``(params, state, inputs)`` to output and state, in training.
+        evaluate: ``(params, state, inputs)`` to the output, in evaluation.
+    """
+    optimizer = optax.adam(1e-3)
+    inputs, labels = jnp.asarray(task.inputs), jnp.asarray(task.labels)
+
+    def step(params: Any, state: Any, moments: Any) -> Any:
+        def loss(params: Any) -> Any:
+            output, after = call(params, state, inputs)
+            logits = output.reshape(-1, output.shape[-1])
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+            return losses.mean(), after
+
+        (value, after), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        updates, moments = optimizer.update(gradients, moments, params)
+        return optax.apply_updates(params, updates), after, moments, value
+
+    jitted = jax.jit(step, donate_argnums=(0, 1, 2))
+    inference = jax.jit(evaluate)
+    held = jax.tree.map(jnp.array, (params, state, optimizer.init(params)))
+    kept = jax.tree.map(jnp.array, (params, state))
+
+    def train() -> float:
+        nonlocal held
+        *held, value = jitted(*held)
+        return float(value)
+
+    def infer() -> Any:
+        return jax.block_until_ready(inference(*kept, inputs))
+
+    start = time.perf_counter()
+    train()
+    return Run(train, infer, time.perf_counter() - start)
+
+
+def ours(task: Task, start: Any) -> Run:
+    """The network of this project."""
+    values = {name: tensor.numpy().copy() for name, tensor in start.items()}
+    model, _ = bridge.load_state_dict(task.build(nn), values)
+    definition, params, buffers = ps.split(model)
+    evaluated = bridge.eval(definition)
+    return compiled(
+        task,
+        params,
+        buffers,
+        lambda params, buffers, inputs: ps.apply(definition, params, buffers, inputs),
+        lambda params, buffers, inputs: ps.apply(evaluated, params, buffers, inputs)[0],
+    )
+
+
+def measure(name: str, task: Task, rounds: int, others: Sequence[str]) -> list[tuple[str, ...]]:
+    """The rows of one network."""
+    start, torchs = theirs(task)
+    sides = {"torch": torchs, "purestate": ours(task, start)}
+    values = {key: tensor.numpy().copy() for key, tensor in start.items()}
+    for rival, module in (("raw jax", raw), ("equinox", in_equinox)):
+        if rival in others:
+            sides[rival] = compiled(task, *getattr(module, name)(values))
+    wall = time.perf_counter
+    rows = []
+    for mode, goal in (("train", task.train), ("infer", task.infer)):
+        calls = {side: getattr(run, mode) for side, run in sides.items()}
+        figures = interleaved(calls, "torch", rounds=rounds, seconds=0.0, clock=wall)
+        for side, figure in figures.items():
+            rows.append(
+                (
+                    f"{name} {mode}",
+                    side,
+                    f"{figure.seconds * 1e3:.1f}",
+                    f"{figure.ratio:.2f}",
+                    f"{figure.low:.2f}-{figure.high:.2f}",
+                    f"{goal}" if side == "purestate" and goal else "",
+                    f"{sides[side].first:.1f}" if sides[side].first and mode == "train" else "",
+                )
+            )
+    return rows
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks throughput", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(tasks())}; all of them by default")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--others", nargs="*", default=["raw jax", "equinox"], help="beside torch")
+    options = parser.parse_args(arguments)
+    threads = len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    title = f"throughput, {threads} threads, median of paired ratios to eager torch"
+    columns = ("network", "side", "ms", "ratio", "quartiles", "goal", "first step, s")
+    table = Table(*columns, title=title)
+    for name, task in tasks().items():
+        if not options.names or name in options.names:
+            for row in measure(name, task, options.rounds, options.others):
+                table.add_row(*row)
+            table.add_section()
+    Console(width=100).print(table)
