@@ -6,15 +6,15 @@ from typing import Any
 import jax
 
 from purestate._module import Module
-from purestate.nn.functional._adaptive_pool import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-)
 from purestate.nn.functional._adaptive_max_pool import (
     adaptive_max_pool1d,
     adaptive_max_pool2d,
     adaptive_max_pool3d,
+)
+from purestate.nn.functional._adaptive_pool import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
 )
 
 

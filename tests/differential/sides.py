@@ -104,7 +104,7 @@ _TYPENAMES = (
     (r"\bpurestate\._parameter\.(Parameter|Buffer)\b", "array"),
     (r"\btorch\.nn\.parameter\.Parameter\b", "array"),
     (r"<class '(array|jaxlib\.[\w.]+)'>", "<class 'array'>"),
-    (r"\b(torch\.nn\.modules|purestate\.nn)\.(\w+)\.(\w+)", r"nn.\2.\3"),
+    (r"\b(torch\.nn\.modules|purestate\.nn)\.(\w+)\.(\w+)", r"nn.\3"),  # The file is ours.
     (r"\b(torch\.nn\.modules\.module|purestate\._module)\.Module\b", "nn.Module"),
     (r"\btests\.differential\.\w+\.(\w+\.<locals>\.)*", ""),
 )

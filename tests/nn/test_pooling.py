@@ -9,6 +9,7 @@ import bridge
 import purestate as ps
 from purestate import nn
 from tests.nn.both import check_same, check_same_error
+from tests.oracles import op_db
 from tests.oracles.module_db import compare_call
 from tests.parity import check_error, raised, to_jax
 
@@ -53,7 +54,7 @@ def test_fold_and_unfold():
         ("FractionalMaxPool3d", ((2, 3, 2), None, 0.5)),
         ("FractionalMaxPool3d", (2, (3, 4, 5), None, True, torch.rand(2, 3, 3))),
     ],
-    ids=str,
+    ids=op_db.describe,
 )
 def test_constructors(name, args):
     check_same(lambda lib: getattr(lib, name)(*(to_jax(args) if lib is nn else args)))
@@ -71,7 +72,7 @@ def test_constructors(name, args):
         ("FractionalMaxPool3d", (0, 3)),
         ("FractionalMaxPool3d", ((2, -1, 2), 3)),
     ],
-    ids=str,
+    ids=op_db.describe,
 )
 def test_refused_constructors(name, args):
     check_same_error(lambda lib: getattr(lib, name)(*args))

@@ -196,7 +196,7 @@ def test_decoder(options, training):
     ours, theirs = pair(lambda nn: decoder(nn, **options), training)
     assert repr(ours) == repr(theirs)
     shape = (2, 3, 4) if "batch_first" in options else (3, 2, 4)
-    for masks in ([], [CAUSAL, None, PADDED], [CAUSAL, CAUSAL.T, None, PADDING]):
+    for masks in ([], [CAUSAL, None, PADDED], [CAUSAL, CAUSAL.T, None, PADDED]):
         compare_call(ours, theirs, [r(*shape), r(*shape, seed=1), *masks])
     compare_call(ours, theirs, [r(3, 4), r(3, 4, seed=1)], {"tgt_mask": CAUSAL, "tgt_is_causal": True})
 

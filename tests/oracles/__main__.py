@@ -2,8 +2,8 @@
 
 Four parts: the modules in training and in evaluation, the inputs that must raise, the functionals,
 and the older list of cases. A line is ``name: passed / total``; a failure follows its line, by name
-and with its reason. Everything is run; ``--quick`` runs the choice that the tests run. In the environment
-``JAX_ENABLE_X64=1`` makes the comparison one in float64, at the tolerances of that.
+and with its reason. Everything is run; ``--quick`` runs the choice that the tests run. With
+``JAX_ENABLE_X64=1`` in the environment all of it is float64, at the tolerances of that.
 """
 
 import argparse

@@ -204,23 +204,24 @@ class _Bags(NamedTuple):
     number: int
     bag: jax.Array | None
 
-    def reduce(self, name: str, values: jax.Array) -> jax.Array:
-        """The ``"sum"``, ``"max"`` or ``"min"`` of each bag, ``(rows, D)`` to ``(number, D)``."""
+    def sum(self, values: jax.Array) -> jax.Array:
+        """``(rows, D)`` to ``(number, D)``."""
         if self.bag is None:
-            return getattr(values.reshape(self.number, -1, values.shape[1]), name)(1)
-        reduced = getattr(jax.ops, f"segment_{name}")
-        return reduced(values, self.bag, self.number, indices_are_sorted=True)
+            return values.reshape(self.number, -1, values.shape[1]).sum(1)
+        return jax.ops.segment_sum(values, self.bag, self.number, indices_are_sorted=True)
 
     def first_highest(self, values: jax.Array) -> jax.Array:
         """Where the first row with the highest value is, ``(number, D)``; the last if nowhere."""
-        rows, highest = values.shape[0], self.reduce("max", values)
+        rows = values.shape[0]
         if self.bag is None:
-            of_bag = jnp.repeat(highest, rows // self.number, axis=0)
-        else:
-            of_bag = highest.at[self.bag].get(mode="fill")
-        is_highest = (values == of_bag) | jnp.isnan(values)
+            width = rows // self.number
+            start = jnp.arange(self.number)[:, None] * width
+            return start + values.reshape(self.number, width, -1).argmax(1)
+        highest = jax.ops.segment_max(values, self.bag, self.number, indices_are_sorted=True)
+        is_highest = (values == highest.at[self.bag].get(mode="fill")) | jnp.isnan(values)
         place = jnp.where(is_highest, jnp.arange(rows)[:, None], rows)
-        return jnp.minimum(self.reduce("min", place), rows - 1)
+        first = jax.ops.segment_min(place, self.bag, self.number, indices_are_sorted=True)
+        return jnp.minimum(first, rows - 1)
 
 
 def _bags(input: jax.Array, offsets: jax.Array | None, include_last_offset: bool) -> _Bags:
@@ -262,11 +263,11 @@ def _embedding_bag(
     if mode == "max":
         rows = jnp.where(counts[:, None], rows, -jnp.inf)
         highest = jnp.take_along_axis(rows, bags.first_highest(jax.lax.stop_gradient(rows)), 0)
-        return jnp.where(bags.reduce("sum", counts[:, None].astype(jnp.int32)) > 0, highest, 0)
+        return jnp.where(bags.sum(counts[:, None].astype(jnp.int32)) > 0, highest, 0)
     rows = widen(rows)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.reshape(-1, 1).astype(rows.dtype)
-    total = bags.reduce("sum", jnp.where(counts[:, None], rows, 0))
+    total = bags.sum(jnp.where(counts[:, None], rows, 0))
     if mode == "mean":
-        total = total / jnp.maximum(bags.reduce("sum", counts[:, None].astype(total.dtype)), 1)
+        total = total / jnp.maximum(bags.sum(counts[:, None].astype(total.dtype)), 1)
     return total.astype(weight.dtype)

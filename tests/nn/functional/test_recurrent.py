@@ -1,4 +1,4 @@
-"""The LSTM function against torch.nn.LSTM with the same weights."""
+"""The recurrent functions against torch's layers with the same weights."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 import torch
 from jax.test_util import check_grads
 
-from purestate.nn.functional._recurrent import lstm
+from purestate.nn.functional._recurrent import gru, lstm, rnn_relu, rnn_tanh
 from tests.parity import assert_close, check_function, raised, to_jax
 
 
@@ -77,9 +77,99 @@ def test_half_types_stay_half(dtype):
 
 
 def test_derivatives_of_both_orders_in_both_modes():
-    ours, _, args = case(dtype=torch.float64, bidirectional=True, proj_size=2)
+    ours, _, args = case(dtype=torch.float64, proj_size=2)
     with jax.enable_x64(True):
         check_grads(ours, to_jax(list(args)), order=2, modes=("fwd", "rev"))
+
+
+OTHERS = {
+    "gru": (gru, torch.nn.GRU, {}),
+    "rnn_relu": (rnn_relu, torch.nn.RNN, {"nonlinearity": "relu"}),
+    "rnn_tanh": (rnn_tanh, torch.nn.RNN, {}),
+}
+
+
+def other_case(name, is_batched=True, dtype=torch.float32, **options):
+    """As :func:`case`, of input, h and the weights."""
+    torch.manual_seed(0)
+    function, layer, more = OTHERS[name]
+    module = layer(3, 4, dtype=dtype, **options, **more)
+    names = module._flat_weights_names
+    rows = module.num_layers * (2 if module.bidirectional else 1)
+    batch = (2,) if is_batched else ()
+    input = torch.randn(2, 5, 3) if is_batched and module.batch_first else torch.randn(5, *batch, 3)
+
+    def theirs(input, h, *weights):
+        call = torch.func.functional_call
+        return call(module, dict(zip(names, weights, strict=True)), (input, h))
+
+    def ours(input, h, *weights, **kwargs):
+        return function(input, h, weights, **options, **kwargs)
+
+    weights = [getattr(module, name).detach() for name in names]
+    return ours, theirs, (input.to(dtype), torch.randn(rows, *batch, 4, dtype=dtype), *weights)
+
+
+OTHER_OPTIONS = [
+    {},
+    {"num_layers": 2, "bidirectional": True, "bias": False, "batch_first": True},
+]
+
+
+@pytest.mark.parametrize("is_batched", [True, False], ids=["batched", "unbatched"])
+@pytest.mark.parametrize("options", OTHER_OPTIONS, ids=str)
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_others(name, options, is_batched):
+    check_function(*other_case(name, is_batched, **options))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_others_in_float64(name):
+    with jax.enable_x64(True):
+        check_function(*other_case(name, dtype=torch.float64, num_layers=2))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_others_in_bfloat16(name):
+    ours, _, args = other_case(name, dtype=torch.bfloat16)
+    _, theirs, _ = other_case(name)
+    for out, wide in zip(ours(*to_jax(list(args))), theirs(*(a.float() for a in args)), strict=True):
+        assert out.dtype == jnp.bfloat16
+        np.testing.assert_allclose(np.float32(out), wide.detach().numpy(), atol=0.03)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_derivatives_of_the_others(name):
+    ours, _, args = other_case(name, dtype=torch.float64)
+    with jax.enable_x64(True):
+        check_grads(ours, to_jax(list(args)), order=2, modes=("fwd", "rev"))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_others_over_models(name):
+    ours, theirs, args = other_case(name)
+    actual = jax.vmap(ours)(*(jnp.stack([value, value * 0.5]) for value in to_jax(list(args))))
+    for place, scale in enumerate((1.0, 0.5)):
+        expected = [out.detach() for out in theirs(*(value * scale for value in args))]
+        assert_close([out[place] for out in actual], expected)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_others_drop_between_layers(name):
+    ours, _, args = other_case(name, num_layers=2)
+    arrays = to_jax(list(args))
+    dropped = [ours(*arrays, dropout=0.5, training=True, rng=jax.random.key(k))[0] for k in (0, 0, 1)]
+    assert_close(dropped[0], dropped[1])
+    assert not np.allclose(dropped[0], dropped[2])
+
+
+def test_relu_at_its_kink_and_of_nan():
+    """The derivative at zero is torch's, zero, and NaN comes through."""
+    ours, theirs, args = other_case("rnn_relu")
+    zeros = [torch.zeros_like(value) for value in args]
+    check_function(ours, theirs, zeros)
+    args[0][1, 0, 0] = torch.nan
+    check_function(ours, theirs, args, gradient=False)
 
 
 def test_vmap_over_models():
