@@ -113,8 +113,15 @@ def empty(
         *shape: The sizes, as ints or as one tuple.
         dtype: The dtype; JAX's default float when None.
         init: How ``purestate.init`` draws it, for instance ``nn.init.normal(std=0.02)``.
+
+    Raises:
+        RuntimeError: A size is negative.
     """
+    sizes: Any = shape
     if len(shape) == 1 and isinstance(shape[0], tuple | list):
-        shape = tuple(shape[0])
+        sizes = tuple(shape[0])
+    for size in sizes:
+        if size < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {size}: {list(sizes)}")
     dtype = jnp.result_type(float) if dtype is None else dtype
-    return AbstractArray(shape, jnp.dtype(dtype), init)
+    return AbstractArray(sizes, jnp.dtype(dtype), init)

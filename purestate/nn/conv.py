@@ -38,6 +38,8 @@ class _ConvNd(Module):
         bias: bool,
         padding_mode: str,
         dtype: Any,
+        transposed: bool = False,
+        output_padding: tuple[int, ...] | None = None,
     ):
         super().__init__()
         _check_options(in_channels, out_channels, stride, padding, groups, padding_mode)
@@ -47,12 +49,14 @@ class _ConvNd(Module):
         self.stride = stride
         self.padding = padding
         self.dilation = dilation
-        self.transposed = False
-        self.output_padding = (0,) * len(kernel_size)
+        self.transposed = transposed
+        self.output_padding = output_padding or (0,) * len(kernel_size)
         self.groups = groups
         self.padding_mode = padding_mode
         self._reversed_padding_repeated_twice = _edges(padding, kernel_size, dilation)
-        self.weight = Parameter(empty(out_channels, in_channels // groups, *kernel_size, dtype=dtype))
+        # The rows of a transposed weight are the input's channels.
+        rows, columns = (in_channels, out_channels) if transposed else (out_channels, in_channels)
+        self.weight = Parameter(empty(rows, columns // groups, *kernel_size, dtype=dtype))
         if bias:
             self.bias = Parameter(empty(out_channels, dtype=dtype))
         else:
@@ -91,6 +95,8 @@ class _ConvNd(Module):
             text += f", padding={self.padding}"
         if self.dilation != (1,) * len(self.dilation):
             text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * len(self.output_padding):
+            text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
         if self.bias is None:

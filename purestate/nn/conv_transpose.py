@@ -9,8 +9,6 @@ from typing import Any
 
 import jax
 
-from purestate._abstract import empty
-from purestate._parameter import Parameter
 from purestate.nn._construction import pair, single, triple
 from purestate.nn.conv import _ConvNd
 from purestate.nn.functional._conv_transpose import (
@@ -54,12 +52,9 @@ class _ConvTransposeNd(_ConvNd):
             bias,
             padding_mode,
             dtype,
+            transposed=True,
+            output_padding=output_padding,
         )
-        self.transposed = True
-        self.output_padding = output_padding
-        # The input's channels come first, and the bounds of both draws follow from this shape.
-        self.weight = Parameter(empty(in_channels, out_channels // groups, *kernel_size, dtype=dtype))
-        self.reset_parameters()
 
     def forward(self, input: jax.Array, output_size: Sequence[int] | None = None) -> jax.Array:
         """The convolved input.
@@ -110,23 +105,6 @@ class _ConvTransposeNd(_ConvNd):
                     f"{smallest} to {largest} (for an input of torch.Size({listed(input.shape[2:])}))"
                 )
         return tuple(size - low for size, low in zip(output_size, smallest, strict=True))
-
-    def extra_repr(self) -> str:
-        """As torch prints it."""
-        axes = len(self.kernel_size)
-        text = (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}"
-        )
-        for name, default in (
-            ("padding", (0,) * axes),
-            ("dilation", (1,) * axes),
-            ("output_padding", (0,) * axes),
-            ("groups", 1),
-        ):
-            if getattr(self, name) != default:
-                text += f", {name}={getattr(self, name)}"
-        return text + (", bias=False" if self.bias is None else "")
 
 
 class ConvTranspose1d(_ConvTransposeNd):

@@ -101,6 +101,23 @@ def theirs(task: Task) -> tuple[Any, Run]:
     return start, Run(train, infer, 0.0)
 
 
+def raveled(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """An elementwise optimizer, run on every array as a vector.
+
+    XLA's CPU loops follow an array's axes, and those of a convolution's weight end in 3 x 3: the
+    same update of as many numbers takes 3.4 times as long there as on a vector.
+    """
+
+    def flat(tree: Any) -> Any:
+        return jax.tree.map(jnp.ravel, tree)
+
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = inner.update(flat(gradients), state, flat(params))
+        return jax.tree.map(lambda new, old: new.reshape(old.shape), updates, gradients), state
+
+    return optax.GradientTransformation(lambda params: inner.init(flat(params)), update)
+
+
 def compiled(
     task: Task,
     params: Any,
@@ -117,7 +134,7 @@ def compiled(
         call: ``(params, state, inputs)`` to output and state, in training.
         evaluate: ``(params, state, inputs)`` to the output, in evaluation.
     """
-    optimizer = optax.adam(1e-3)
+    optimizer = raveled(optax.adam(1e-3))
     inputs, labels = jnp.asarray(task.inputs), jnp.asarray(task.labels)
 
     def step(params: Any, state: Any, moments: Any) -> Any:
@@ -129,7 +146,10 @@ def compiled(
 
         (value, after), gradients = jax.value_and_grad(loss, has_aux=True)(params)
         updates, moments = optimizer.update(gradients, moments, params)
-        return optax.apply_updates(params, updates), after, moments, value
+        params = jax.tree.map(
+            lambda old, new: (old.ravel() + new.ravel()).reshape(old.shape), params, updates
+        )
+        return params, after, moments, value
 
     jitted = jax.jit(step, donate_argnums=(0, 1, 2))
     inference = jax.jit(evaluate)

@@ -44,6 +44,12 @@ def test_padding_outside_of_the_table(padding_idx):
     check_same_error(lambda nn: nn.EmbeddingBag(5, 3, padding_idx=padding_idx))
 
 
+@pytest.mark.parametrize("sizes", [(-2, 3), (3, -2)])
+@pytest.mark.parametrize("name", ["Embedding", "EmbeddingBag", "Linear"])
+def test_negative_sizes(name, sizes):
+    check_same_error(lambda nn: getattr(nn, name)(*sizes))
+
+
 def test_tables():
     model = ps.init(nn.EmbeddingBag(5, 400, padding_idx=-2), 0)
     np.testing.assert_array_equal((model.weight == 0).all(1), [False, False, False, True, False])

@@ -170,9 +170,9 @@ def _weighted(
 
 @_weighted.defjvp
 def _weighted_jvp(scale, primals, tangents):
-    query, key, value, bias, _ = primals
+    query, key, value, bias, kept = primals
     dquery, dkey, dvalue, dbias, _ = tangents
-    output, weights, used, share = _parts(*primals, scale)
+    output, weights, used, share = _parts(query, key, value, bias, kept, scale)
     dscores = (_dot(dquery, key, -1) + _dot(query, dkey, -1)) * scale
     if bias is not None:
         dscores = dscores + dbias

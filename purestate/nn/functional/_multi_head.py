@@ -123,13 +123,13 @@ def multi_head_attention_forward(
             "You may use the Transformer module method "
             "`generate_square_subsequent_mask` to create this mask."
         )
-    is_causal = is_causal and padding is None and not need_weights
+    is_causal = bool(is_causal) and padding is None and not need_weights
     mask = None if is_causal else additive_mask(attn_mask, "attn_mask", query.dtype)
 
     # Torch's order of the axes, for the checks.
     order = (1, 0, 2) if batch_first else (0, 1, 2)
     shapes = [tuple(x.shape[axis] for axis in order) for x in (query, key, value)]
-    check_sizes(*shapes, embed_dim_to_check, num_heads, use_separate_proj_weight)
+    check_sizes(shapes, embed_dim_to_check, num_heads, use_separate_proj_weight)
     weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     features = (query.shape[-1], key.shape[-1], value.shape[-1])
     check_projections(features, in_proj_weight, weights, in_proj_bias, use_separate_proj_weight)
@@ -247,7 +247,8 @@ def _projected(
         biases = (None, None) if bias is None else jnp.split(bias, [width])
         packed = linear(key, weights[1], biases[1])
         return (linear(query, weights[0], biases[0]), *jnp.split(packed, 2, -1))
-    return _projected(query, key, value, tuple(jnp.split(weight, 3)), bias)
+    w_query, w_key, w_value = jnp.split(weight, 3)
+    return _projected(query, key, value, (w_query, w_key, w_value), bias)
 
 
 def _to_heads(x: jax.Array, num_heads: int, batch_first: bool) -> jax.Array:

@@ -88,10 +88,9 @@ def additive_mask(
     return mask if floating else jnp.where(mask, -jnp.inf, 0.0).astype(dtype)
 
 
-def check_sizes(
-    query: Shape, key: Shape, value: Shape, embed_dim: int, num_heads: int, separate: bool
-) -> None:
-    """The axes of the three inputs, in the order ``(L, N, E)``."""
+def check_sizes(shapes: list[Shape], embed_dim: int, num_heads: int, separate: bool) -> None:
+    """The axes of query, key and value, in the order ``(L, N, E)``."""
+    query, key, value = shapes
     if query[2] != embed_dim:
         raise AssertionError(f"was expecting embedding dimension of {embed_dim}, but got {query[2]}")
     if embed_dim % num_heads:

@@ -54,9 +54,7 @@ def plain(gates, is_reverse, xs, start, weights, kept):
 
 
 CASES = {
-    "lstm": ("lstm", False, False, False),
     "lstm, projected, masked, reverse": ("lstm", True, True, True),
-    "gru, masked, reverse": ("gru", True, False, True),
     "gru": ("gru", False, False, False),
     "tanh, reverse": ("tanh", True, False, False),
     "relu, masked": ("relu", False, False, True),
