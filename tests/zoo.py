@@ -68,30 +68,11 @@ MAPS = [(2, 4, 6), (2, 4, 6, 6), (2, 4, 4, 4, 4)]
 
 ACTIVATIONS = [
     layer(name, inputs=x(2, 4, 3))
-    for name in [
-        "CELU",
-        "ELU",
-        "GELU",
-        "Hardshrink",
-        "Hardsigmoid",
-        "Hardswish",
-        "Hardtanh",
-        "Identity",
-        "LeakyReLU",
-        "LogSigmoid",
-        "Mish",
-        "PReLU",
-        "ReLU",
-        "ReLU6",
-        "SELU",
-        "SiLU",
-        "Sigmoid",
-        "Softplus",
-        "Softshrink",
-        "Softsign",
-        "Tanh",
-        "Tanhshrink",
-    ]
+    for name in (
+        *("CELU", "ELU", "GELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "Identity"),
+        *("LeakyReLU", "LogSigmoid", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid"),
+        *("Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink"),
+    )
 ] + [
     layer("GLU", 1, inputs=x(2, 4, 3)),
     layer("LogSoftmax", 1, inputs=x(2, 4, 3)),
@@ -108,7 +89,7 @@ LINEAR = [
     layer("Bilinear", 4, 3, 5, inputs=(x(2, 4), x(2, 3))),
     layer("Embedding", 7, 4, inputs=n(7, 2, 3)),
     layer("EmbeddingBag", 7, 4, inputs=n(7, 2, 3)),
-    layer("AdaptiveLogSoftmaxWithLoss", 4, 8, [3, 5], inputs=(x(6, 4), n(8, 6))),
+    layer("AdaptiveLogSoftmaxWithLoss", 4, 8, [3, 5], 2.0, inputs=(x(6, 4), n(8, 6))),
 ]
 
 CONVOLUTIONS = [
@@ -160,8 +141,8 @@ POOLS = [
     *_sized(
         "FractionalMaxPool2d FractionalMaxPool3d",
         2,
-        output_size=2,
-        shapes=MAPS[1:],
+        output_size=3,
+        shapes=[(2, 4, 9, 9), (2, 2, 7, 7, 7)],
         draws=True,
         always_draws=True,
     ),

@@ -18,6 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from purestate._module import Module
+from purestate._scan import DEEP, in_turn
 from purestate.nn import init
 from purestate.nn._construction import draws_again
 from purestate.nn.container import ModuleList
@@ -96,9 +97,8 @@ class TransformerEncoder(Module):
         mask = additive_mask(mask, names[1], src.dtype)
         length = _length(src, self.layers[0].self_attn.batch_first)
         is_causal = _is_causal(mask, is_causal, length)
-        output = src
-        for layer in self.layers:
-            output = layer(output, src_mask=mask, is_causal=is_causal, src_key_padding_mask=padding)
+        options = {"src_mask": mask, "is_causal": is_causal, "src_key_padding_mask": padding}
+        output = in_turn(list(self.layers), src, (), options, least=DEEP)
         return output if self.norm is None else self.norm(output)
 
 
@@ -142,18 +142,15 @@ class TransformerDecoder(Module):
         """
         length = _length(tgt, self.layers[0].self_attn.batch_first)
         tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal, length)
-        output = tgt
-        for layer in self.layers:
-            output = layer(
-                output,
-                memory,
-                tgt_mask=tgt_mask,
-                memory_mask=memory_mask,
-                tgt_key_padding_mask=tgt_key_padding_mask,
-                memory_key_padding_mask=memory_key_padding_mask,
-                tgt_is_causal=tgt_is_causal,
-                memory_is_causal=memory_is_causal,
-            )
+        options = {
+            "tgt_mask": tgt_mask,
+            "memory_mask": memory_mask,
+            "tgt_key_padding_mask": tgt_key_padding_mask,
+            "memory_key_padding_mask": memory_key_padding_mask,
+            "tgt_is_causal": tgt_is_causal,
+            "memory_is_causal": memory_is_causal,
+        }
+        output = in_turn(list(self.layers), tgt, (memory,), options, least=DEEP)
         return output if self.norm is None else self.norm(output)
 
 

@@ -62,15 +62,38 @@ def lstm(values: Values) -> Built:
     return _stateless(values, forward)
 
 
+def _layer_norm(p: Any, name: str, x: Any) -> Any:
+    mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) * lax.rsqrt(var + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def _linear(p: Any, name: str, x: Any, joint: str = ".") -> Any:
+    return x @ p[f"{name}{joint}weight"].T + p[f"{name}{joint}bias"]
+
+
+def deep_transformer(values: Values) -> Built:
+    """48 encoder layers, one after the other."""
+
+    def attention(p: Any, name: str, x: Any) -> Any:
+        qkv = _linear(p, f"{name}.in_proj", x, "_").reshape(*x.shape[:2], 3, 4, 16)
+        q, k, v = (qkv[:, :, part].swapaxes(1, 2) for part in range(3))
+        weights = jax.nn.softmax(jnp.einsum("bhqd,bhkd->bhqk", q, k) / 4)
+        y = jnp.einsum("bhqk,bhkd->bhqd", weights, v)
+        return _linear(p, f"{name}.out_proj", y.swapaxes(1, 2).reshape(x.shape))
+
+    def forward(p: Any, x: Any) -> Any:
+        for index in range(48):
+            name = f"encoder.layers.{index}"
+            x = x + attention(p, f"{name}.self_attn", _layer_norm(p, f"{name}.norm1", x))
+            y = _linear(p, f"{name}.linear1", _layer_norm(p, f"{name}.norm2", x))
+            x = x + _linear(p, f"{name}.linear2", jax.nn.gelu(y, approximate=False))
+        return _linear(p, "head", x.mean(1))
+
+    return _stateless(values, forward)
+
+
 def gpt(values: Values) -> Built:
     """Six blocks, one after the other."""
-
-    def norm(p: Any, name: str, x: Any) -> Any:
-        mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-        return (x - mean) * lax.rsqrt(var + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
-
-    def linear(p: Any, name: str, x: Any) -> Any:
-        return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
 
     def attention(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / np.sqrt(q.shape[-1])
@@ -78,17 +101,18 @@ def gpt(values: Values) -> Built:
         return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), v)
 
     def block(p: Any, name: str, x: Any) -> Any:
-        qkv = linear(p, f"{name}.qkv", norm(p, f"{name}.ln_1", x)).reshape(*x.shape[:2], 3, 6, 64)
+        qkv = _linear(p, f"{name}.qkv", _layer_norm(p, f"{name}.ln_1", x))
+        qkv = qkv.reshape(*x.shape[:2], 3, 6, 64)
         y = attention(*(qkv[:, :, part].swapaxes(1, 2) for part in range(3)))
-        x = x + linear(p, f"{name}.proj", y.swapaxes(1, 2).reshape(x.shape))
-        h = jax.nn.gelu(linear(p, f"{name}.fc", norm(p, f"{name}.ln_2", x)), approximate=False)
-        return x + linear(p, f"{name}.out", h)
+        x = x + _linear(p, f"{name}.proj", y.swapaxes(1, 2).reshape(x.shape))
+        y = _linear(p, f"{name}.fc", _layer_norm(p, f"{name}.ln_2", x))
+        return x + _linear(p, f"{name}.out", jax.nn.gelu(y, approximate=False))
 
     def forward(p: Any, tokens: Any) -> Any:
         x = p["wte.weight"][tokens] + p["wpe"]
         for index in range(6):
             x = block(p, f"blocks.{index}", x)
-        return norm(p, "ln", x) @ p["head.weight"].T
+        return _layer_norm(p, "ln", x) @ p["head.weight"].T
 
     return _stateless(values, forward)
 

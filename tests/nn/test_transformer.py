@@ -330,3 +330,20 @@ def test_float64_half_and_derivatives():
             torch.nn.TransformerEncoderLayer(4, 2, 8, 0.0, dtype=torch.float64),
         )
         compare_call(wide, theirs, [x.double().requires_grad_()])
+
+
+def test_a_deep_encoder_is_compiled_as_one_layer():
+    def encoder(nn):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        return nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+
+    theirs = encoder(torch.nn)
+    ours, _ = bridge.load_state_dict(
+        encoder(nn), {name: value.numpy().copy() for name, value in theirs.state_dict().items()}
+    )
+    x = torch.randn(2, 5, 8)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    call = jax.jit(lambda model, x, padding: model(x, src_key_padding_mask=padding))
+    inputs = (ours, to_jax(x), to_jax(padding))
+    assert "scan[" in str(jax.make_jaxpr(call)(*inputs))
+    assert_close(call(*inputs), theirs(x, src_key_padding_mask=padding))
