@@ -10,7 +10,7 @@ from the shapes and answers with one of two programs:
 * ``depthwise``: one shifted multiply-add per tap, in one fused loop. Reverse mode gathers as the
   forward pass does, where the derived program would scatter.
 
-Figures and what was tried: docs/design/0013.
+Figures and what was tried: docs/design/0013
 """
 
 import functools
