@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
 from purestate._abstract import is_undrawn
@@ -139,9 +140,7 @@ def _is_staged(x: Any, modules: Sequence[Any]) -> bool:
         return False
     known = [*leaves, *(flatten(modules[0])[0] if isinstance(modules[0], Base) else ())]
     # While a program is recorded even a constant is a tracer.
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in known) and isinstance(
-        jnp.zeros(()), jax.core.Tracer
-    )
+    return any(isinstance(leaf, Tracer) for leaf in known) and isinstance(jnp.zeros(()), Tracer)
 
 
 class _Turn(Call):

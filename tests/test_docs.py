@@ -46,7 +46,7 @@ def public(module: ModuleType) -> list[str]:
     return [n for n in held if n[0] != "_" and not isinstance(getattr(module, n), ModuleType)]
 
 
-PACKAGES = [ps, nn, nn.functional, nn.init, bridge, bridge.checkpoint]
+PACKAGES = [ps, nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, bridge, bridge.checkpoint]
 NAMES = [(module, name) for module in PACKAGES for name in public(module)]
 
 

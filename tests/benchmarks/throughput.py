@@ -121,9 +121,9 @@ def raveled(inner: optax.GradientTransformation) -> optax.GradientTransformation
     def flat(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf.ravel() if leaf.ndim > 2 else leaf, tree)
 
-    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        updates, state = inner.update(flat(gradients), state, flat(params))
-        return jax.tree.map(lambda new, old: new.reshape(old.shape), updates, gradients), state
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        new, state = inner.update(flat(updates), state, flat(params))
+        return jax.tree.map(lambda new, old: new.reshape(old.shape), new, updates), state
 
     return optax.GradientTransformation(lambda params: inner.init(flat(params)), update)
 

@@ -42,7 +42,8 @@ class Gates(NamedTuple):
     tangent: Callable[[Any, Arrays, Arrays], Arrays]
 
 
-def _added(from_input: jax.Array, from_state: jax.Array) -> Arrays:
+def added(from_input: jax.Array, from_state: jax.Array) -> Arrays:
+    """The join of gates that see nothing but the sum."""
     return (from_input + from_state,)
 
 
@@ -69,7 +70,7 @@ def _lstm_tangent(slopes: Arrays, joined: Arrays, state: Arrays) -> Arrays:
     return of_o * o + of_c * c, c
 
 
-LSTM = Gates("LSTM", 4, 2, _added, _lstm, _lstm_tangent)
+LSTM = Gates("LSTM", 4, 2, added, _lstm, _lstm_tangent)
 """Input, forget, cell and output gate; the state is ``(h, c)``."""
 
 
@@ -127,8 +128,8 @@ def _scaled(slopes: Arrays, joined: Arrays, state: Arrays) -> Arrays:
     return (slopes[0] * joined[0],)
 
 
-TANH = Gates("RNN", 1, 1, _added, _tanh, _scaled)
+TANH = Gates("RNN", 1, 1, added, _tanh, _scaled)
 """One gate, its tanh the new state."""
 
-RELU = Gates("RNN", 1, 1, _added, _relu, _scaled)
+RELU = Gates("RNN", 1, 1, added, _relu, _scaled)
 """One gate, its positive part the new state."""

@@ -25,7 +25,7 @@ def rows(batch_sizes: BatchSizes) -> tuple[np.ndarray, np.ndarray]:
 def lengths(batch_sizes: BatchSizes) -> np.ndarray:
     """The length of each sequence, longest first."""
     sequences = np.arange(batch_sizes[0])
-    return np.sum(np.asarray(batch_sizes)[:, None] > sequences, axis=0, dtype=np.int64)
+    return (np.asarray(batch_sizes)[:, None] > sequences).sum(axis=0, dtype=np.int64)
 
 
 @functools.partial(jax.jit, static_argnames="batch_sizes")

@@ -57,9 +57,7 @@ def check_weights(
     place = 0
     for row, weights in enumerate(grouped):
         size = input.shape[2] if row < directions else directions * width
-        shapes = Weights(  # type: ignore[arg-type]
-            (rows, size), (rows, width), (rows,), (rows,), (width, hidden)
-        )
+        shapes = ((rows, size), (rows, width), (rows,), (rows,), (width, hidden))
         for weight, shape in zip(weights, shapes, strict=True):
             if weight is None:
                 continue

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from purestate.nn.functional import _packed
 from purestate.nn.functional._packed import BatchSizes
@@ -137,7 +138,7 @@ jax.tree_util.register_pytree_with_keys(PackedSequence, _flatten_with_keys, _unf
 
 def _known(name: str, values: Any) -> np.ndarray:
     """Integers that decide shapes, as int64."""
-    if isinstance(values, jax.core.Tracer):
+    if isinstance(values, Tracer):
         raise TypeError(
             f"{name} decides the shape of the result, and under jit it is not known.\n"
             "    write: pack outside of the jitted function and pass the PackedSequence in, or make "
@@ -251,7 +252,7 @@ def pad_packed_sequence(
     order = sequence.unsorted_indices
     if order is not None:
         padded = padded[:, order]
-        lengths = jnp.asarray(lengths)[order] if isinstance(order, jax.core.Tracer) else lengths[order]
+        lengths = jnp.asarray(lengths)[order] if isinstance(order, Tracer) else lengths[order]
     return padded.swapaxes(0, 1) if batch_first else padded, lengths
 
 

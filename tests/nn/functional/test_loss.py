@@ -33,7 +33,8 @@ BROADCASTS = "ignore:Using a target size"
 
 def both(name):
     """A loss on both sides, without the gradients that torch lacks."""
-    return ADAPTERS.get(name, (getattr(F, name), getattr(T, name)))
+    ours, theirs = ADAPTERS.get(name, (getattr(F, name), None))
+    return ours, theirs or getattr(T, name)
 
 
 def r(*shape, dtype=torch.float32, seed=0):
