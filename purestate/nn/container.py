@@ -350,7 +350,7 @@ class ModuleDict(Module):
 class Container(Module):
     """Children given by name. Torch's name, deprecated there: ``torch.nn.Container``.
 
-    Write a subclass of :class:`Module` instead.
+    Write a subclass of ``Module`` instead.
 
     Args:
         **kwargs: The modules, by the names to register them under; None for no module.
