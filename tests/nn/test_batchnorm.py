@@ -142,3 +142,15 @@ def test_frozen_by_an_override_of_train():
 
     model = bridge.train(ps.init(nn.Sequential(Frozen(3), nn.ReLU()), 0))
     assert model(jnp.ones((2, 3))).shape == (2, 3)
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0])
+@pytest.mark.parametrize("training", [True, False])
+def test_an_eps_that_is_not_positive(eps, training):
+    ours = bridge.train(ps.init(nn.BatchNorm1d(3, eps=eps), 0), training)
+    theirs = torch.nn.BatchNorm1d(3, eps=eps).train(training)
+    x = torch.randn(4, 3)
+    if eps == 0.0 and not training:
+        assert_close(ours(to_jax(x)), theirs(x))
+    else:
+        check_error(lambda: ps.call(ours, to_jax(x)), lambda: theirs(x))

@@ -27,6 +27,8 @@ def check_channels(
             "Expected more than 1 value per channel when training, "
             f"got input size torch.Size({listed(shape)})"
         )
+    if training and not merged and eps <= 0:
+        raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     if eps < 0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
     if (running_mean is None) != (running_var is None) and training:
