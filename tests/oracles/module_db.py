@@ -50,7 +50,7 @@ def _inputs(function: Any, entry: Any, training: bool) -> list[Any]:
 
 def dtype() -> torch.dtype:
     """What the cases are made in: float64 where JAX has it switched on."""
-    return torch.float64 if jax.config.jax_enable_x64 else torch.float32
+    return torch.float64 if jax.config.read("jax_enable_x64") else torch.float32
 
 
 def check(name: str, training: bool) -> Report:

@@ -70,7 +70,7 @@ def _dtype(name: str) -> torch.dtype:
     """What the samples are made in: float64 where JAX has it switched on, integers for ``one_hot``."""
     if name == "one_hot":
         return torch.int64
-    return torch.float64 if jax.config.jax_enable_x64 else torch.float32
+    return torch.float64 if jax.config.read("jax_enable_x64") else torch.float32
 
 
 def _numbered(name: str, variant: str) -> list[tuple[int, tuple[Any, ...], dict[str, Any]]]:
