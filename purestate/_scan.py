@@ -64,18 +64,22 @@ def in_turn(
 ) -> Any:
     """``scan``, for runs of at least ``least`` equal modules."""
     if len(modules) < least or not _is_staged(x, modules):
-        for module in modules:
-            x = module(x, *shared, **kwargs)
-        return x
+        return _looped(modules, x, shared, kwargs)
     for group in _groups(modules):
         scanned = None
         if len(group) >= least and isinstance(group[0], _Layer):
             scanned = _scanned(group, x, shared, kwargs)
         if scanned is None:
             plain = [layer.module if isinstance(layer, _Layer) else layer for layer in group]
-            x = in_turn(plain, x, shared, kwargs, least=len(plain) + 1)
+            x = _looped(plain, x, shared, kwargs)
         else:
             (x,) = scanned
+    return x
+
+
+def _looped(modules: Sequence[Any], x: Any, shared: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for module in modules:
+        x = module(x, *shared, **kwargs)
     return x
 
 
@@ -236,15 +240,14 @@ def _alike(output: Any, x: Any) -> bool:
 
 def _put_back(layers: list[_Layer], turn: _Turn, written: dict[int, Any], records: list[Any]) -> None:
     """What the turns left, in the call of the layers: new arrays, counts of draws, outputs."""
-    outer, names = turn.outer, turn.definition.names
+    outer = turn.outer
+    changed = {e.name: e.kind for e in turn.definition.entries if e.leaf in written}
     if outer is None:
-        if written:
-            kinds = {entry.kind for entry in turn.definition.entries if entry.leaf in written}
-            raise stateful_call(turn.definition.cls, [names[leaf] for leaf in written], kinds)
+        if changed:
+            raise stateful_call(turn.definition.cls, list(changed), set(changed.values()))
         return
-    if written and not outer.is_outer():
-        name = names[min(written)]
-        raise leaked_write(turn.path_of(0), name)
+    if changed and not outer.is_outer():
+        raise leaked_write(turn.path_of(0), *next(iter(changed.items())))
     for position, layer in enumerate(layers):
         at = functools.partial(jax.tree.map, lambda column, row=position: column[row])
         for leaf, column in written.items():

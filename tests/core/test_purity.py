@@ -265,3 +265,21 @@ def test_split_form_returns_the_mapping_type_it_was_given():
     assert int(plain["calls"]) == int(new["calls"]) == 1
     with pytest.raises(KeyError, match=r"missing \['bias'\]"):
         ps.apply(definition, {"weight": params["weight"]}, buffers, X)
+
+
+def test_a_submodule_that_is_assigned_is_read_with_its_new_parameters():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Linear(4, 4)
+
+        def forward(self, x):
+            before = self.block.weight
+            self.block = jax.tree.map(lambda leaf: 2 * leaf, self.block)
+            return self.block(x), before, self.block.weight
+
+    model = ps.init(Twice(), 0)
+    (output, before, weight), after = ps.call(model, jnp.ones((2, 4)))
+    np.testing.assert_array_equal(weight, 2 * before)
+    np.testing.assert_array_equal(after.block.weight, 2 * model.block.weight)
+    np.testing.assert_allclose(output, after.block(jnp.ones((2, 4))), rtol=1e-6)

@@ -277,3 +277,32 @@ def test_any_pytree_is_handed_on():
 
 def test_nothing_at_all():
     assert ps.scan([], X) is X
+
+
+def test_a_parameter_that_a_layer_writes_under_another_trace_is_refused_by_name():
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(4, 4, max_norm=0.1)
+
+        def forward(self, x):
+            return x + self.embedding(jnp.arange(4)).sum()
+
+    class Stacked(nn.Module):
+        def __init__(self, leaks):
+            super().__init__()
+            self.layers = nn.ModuleList(Rows() for _ in range(2))
+            self.leaks = leaks
+
+        def forward(self, x):
+            def run(x):
+                return ps.scan(self.layers, x)
+
+            return (jax.checkpoint(run) if self.leaks else run)(x)
+
+    fine, leaky = (ps.init(Stacked(leaks), 0) for leaks in (False, True))
+    _, after = jax.jit(ps.call)(fine, X)
+    norms = jnp.linalg.norm(after.layers[1].embedding.weight, axis=1)
+    np.testing.assert_allclose(norms, 0.1, rtol=1e-4)
+    with pytest.raises(ps.LeakedWriteError, match=r"parameter 'layers\.0\.embedding\.weight'"):
+        jax.jit(ps.call)(leaky, X)
