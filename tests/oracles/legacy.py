@@ -124,8 +124,8 @@ def _compare_module(entry: dict[str, Any], build: Callable[..., Any], arguments:
     assert repr(ours) == repr(theirs)
     inputs = [_single(value) for value in _inputs(entry)]
     # Random layers are compared where nothing is random.
-    evaluated = type(theirs).__name__ in ("RReLU",)
-    theirs, ours = (theirs.eval(), bridge.eval(ours)) if evaluated else (theirs, ours)
+    if isinstance(theirs, torch.nn.RReLU):
+        theirs, ours = theirs.eval(), bridge.eval(ours)
     compare_call(ours, theirs, inputs)
 
 
