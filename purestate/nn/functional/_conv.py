@@ -12,6 +12,7 @@ import jax
 from jax import lax
 
 from purestate.nn.functional._conv_cpu import choose
+from purestate.nn.functional._conv_threads import one_more_row, runs_on_one_thread
 from purestate.nn.functional._dtypes import cpp_type, scalar_type
 from purestate.nn.functional._options import IntOrInts, expanded, ints, listed
 
@@ -170,8 +171,11 @@ def convolve(
 ) -> jax.Array:
     """The convolution of a batch in torch's layouts; every option has one entry per axis.
 
-    XLA's own, except on a CPU for the shapes that it is slow at there.
+    XLA's own, except on a CPU for the shapes that it is slow at there, or deals with on one thread.
     """
+    shapes = input.shape, weight.shape, stride, pads, dilation, groups
+    if jax.default_backend() == "cpu" and runs_on_one_thread(*shapes):
+        return one_more_row(input, weight, pads=pads, dilation=dilation)
     spatial = "DHW"[-len(stride) :]
     native = functools.partial(
         lax.conv_general_dilated,
@@ -181,7 +185,7 @@ def convolve(
         dimension_numbers=(f"NC{spatial}", f"OI{spatial}", f"NC{spatial}"),
         feature_group_count=groups,
     )
-    on_cpu = choose(input.shape, weight.shape, stride, pads, dilation, groups)
+    on_cpu = choose(*shapes)
     if on_cpu is None:
         return native(input, weight)
     return lax.platform_dependent(input, weight, cpu=on_cpu, default=native)

@@ -14,7 +14,6 @@ Figures, and what else was tried: ``docs/design/0011-recurrent-layers-on-the-cpu
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +22,10 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from purestate.nn.functional._gates import Arrays, Gates, added
+
+
+BLOCK = 4
+"""How many steps a CPU takes at a time."""
 
 
 class Weights(NamedTuple):
@@ -79,56 +82,73 @@ def _run(
 ) -> tuple[jax.Array, Arrays, Any]:
     """The outputs, the last state, and for each step ``(what a projection read, slopes)``."""
     operands = xs, start, weights, kept
-    run = functools.partial(_scan, gates, is_reverse)
     return lax.platform_dependent(
         *operands,
-        cpu=functools.partial(run, False),
-        default=functools.partial(run, True),
+        cpu=functools.partial(_in_blocks, gates, is_reverse),
+        default=functools.partial(_block, gates, is_reverse, 1),
     )
 
 
-def _scan(
+def _block(
     gates: Gates,
     is_reverse: bool,
-    at_once: bool,
+    unroll: int,
     xs: jax.Array,
     start: Arrays,
     weights: Weights,
     kept: jax.Array | None,
 ) -> tuple[jax.Array, Arrays, Any]:
-    """``at_once``: multiply all inputs by their weight before the loop, and not step by step.
-
-    It saves a kernel a step where a product is one kernel. On the CPU a narrow product is as fast as a
-    wide one, and all that is added is an array of ``(L, gates, N)`` that is written and read once.
-    """
-    products = _products(gates, weights, at_once)
+    """Multiply all inputs by their weight in one product, then go through the steps."""
 
     def step(state: Arrays, inputs: Any) -> tuple[Arrays, Any]:
-        x, kept = inputs
-        (h, *rest), slopes = gates.advance(products(x, state[0]), state)
+        from_input, kept = inputs
+        joined = gates.join(from_input, weights.from_state(state[0]))
+        (h, *rest), slopes = gates.advance(joined, state)
         after = (h if weights.w_hr is None else weights.w_hr @ h, *rest)
         if kept is not None:
             after = _chosen(kept, after, state)
         return after, (after[0], h, slopes)
 
-    if at_once:
-        xs = _steps(weights.from_input(_columns(xs)), xs)
-    last, (ys, unprojected, slopes) = lax.scan(step, start, (xs, kept), reverse=is_reverse)
+    from_inputs = _steps(weights.from_input(_columns(xs)), xs)
+    steps = from_inputs, kept
+    last, (ys, unprojected, slopes) = lax.scan(step, start, steps, reverse=is_reverse, unroll=unroll)
     return ys, last, (unprojected, slopes)
 
 
-def _products(
-    gates: Gates, weights: Weights, at_once: bool
-) -> Callable[[jax.Array, jax.Array], Arrays]:
-    """From the input of a step, or what was made of it at once, and the state to the joined gates."""
-    if at_once:
-        return lambda x, h: gates.join(x, weights.from_state(h))
-    if gates.join is not added:
-        return lambda x, h: gates.join(weights.from_input(x), weights.from_state(h))
-    # Two products that are added are one product, which two threads share better.
-    w = jnp.concatenate([weights.w_ih, weights.w_hh], axis=1)
-    b = None if weights.b_ih is None or weights.b_hh is None else weights.b_ih + weights.b_hh
-    return lambda x, h: (_plus(w @ jnp.concatenate([x, h]), b),)
+def _in_blocks(
+    gates: Gates,
+    is_reverse: bool,
+    xs: jax.Array,
+    start: Arrays,
+    weights: Weights,
+    kept: jax.Array | None,
+) -> tuple[jax.Array, Arrays, Any]:
+    """The same, ``BLOCK`` steps at a time, without a loop inside a block.
+
+    What a block makes of its inputs stays in the cache, where all of it at once would be written to
+    memory and read again; and two threads share its product better than narrow ones.
+    """
+    whole, rest = divmod(xs.shape[0], BLOCK)
+    at = rest if is_reverse else whole * BLOCK
+    parts = [jax.tree.map(lambda steps: steps[:at], (xs, kept))]
+    parts.append(jax.tree.map(lambda steps: steps[at:], (xs, kept)))
+    blocks, remainder = reversed(parts) if is_reverse else parts
+
+    def block(state: Arrays, inputs: Any) -> tuple[Arrays, Any]:
+        xs, kept = inputs
+        ys, last, saved = _block(gates, is_reverse, BLOCK, xs, state, weights, kept)
+        return last, (ys, saved)
+
+    split = jax.tree.map(lambda steps: steps.reshape(whole, BLOCK, *steps.shape[1:]), blocks)
+    last, made = lax.scan(block, start, split, reverse=is_reverse)
+    made = jax.tree.map(lambda steps: steps.reshape(-1, *steps.shape[2:]), made)
+    if rest:
+        last, of_remainder = block(last, remainder)
+        made = jax.tree.map(
+            lambda *both: jnp.concatenate(both[::-1] if is_reverse else both), made, of_remainder
+        )
+    ys, saved = made
+    return ys, last, saved
 
 
 @functools.partial(recurrence.defjvp, symbolic_zeros=True)
