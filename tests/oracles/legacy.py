@@ -17,7 +17,7 @@ import bridge
 from purestate import nn
 from purestate.nn import functional as F
 from tests.oracles.adapters import ADAPTERS
-from tests.oracles.module_db import compare_call
+from tests.oracles.module_db import compare_call, dtype
 from tests.oracles.op_db import Report
 from tests.parity import check_function, raised, to_numpy
 
@@ -102,19 +102,19 @@ def _of_sizes(sizes: Any) -> Any:
     return sizes.double() if isinstance(sizes, torch.Tensor) else torch.randn(sizes)
 
 
-def _single(value: Any) -> Any:
-    """Inputs and parameters in float32, as the models are."""
-    if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
-        return value.float()
+def _cast(value: Any) -> Any:
+    """Inputs and parameters in the dtype that the models have."""
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float64):
+        return value.to(dtype())
     return value
 
 
 def _compare_module(entry: dict[str, Any], build: Callable[..., Any], arguments: Any) -> None:
     torch.manual_seed(0)
-    theirs = build(*arguments).float()
+    theirs = build(*arguments).to(dtype())
     on_ours = build
     if isinstance(build, types.FunctionType):
-        on_ours = _moved(build, {"nn": nn, "F": F, "torch": _Torch})
+        on_ours = _moved(build, {"nn": nn, "F": F, "torch": _torch()})
     elif isinstance(build, type):
         on_ours = getattr(nn, build.__name__)
     ours = on_ours(*map(_counterpart, arguments))
@@ -122,7 +122,7 @@ def _compare_module(entry: dict[str, Any], build: Callable[..., Any], arguments:
     ours, report = bridge.load_state_dict(ours, values)
     assert not report.missing_keys
     assert repr(ours) == repr(theirs)
-    inputs = [_single(value) for value in _inputs(entry)]
+    inputs = [_cast(value) for value in _inputs(entry)]
     # Random layers are compared where nothing is random.
     if isinstance(theirs, torch.nn.RReLU):
         theirs, ours = theirs.eval(), bridge.eval(ours)
@@ -136,11 +136,9 @@ def _counterpart(argument: Any) -> Any:
     return argument
 
 
-class _Torch:
-    """What a constructor's code reads from ``torch``; models are float32 in these comparisons."""
-
-    nn = nn
-    double = "float32"
+def _torch() -> types.SimpleNamespace:
+    """What a constructor's code reads from ``torch``, in the dtype of these comparisons."""
+    return types.SimpleNamespace(nn=nn, double=str(dtype()).removeprefix("torch."))
 
 
 def _wrapped(constructor: Any) -> tuple[Callable[..., Any], dict[str, Any]] | None:
@@ -163,9 +161,9 @@ class _Recorder:
 
     @classmethod
     def call(cls, function: Callable[..., Any], options: dict[str, Any], inputs: list[Any]) -> Any:
-        """The call that a wrapped function makes for these inputs, in float32."""
+        """The call that a wrapped function makes for these inputs, in the dtype of the models."""
         recorder = cls()
-        inputs = [_single(value) for value in inputs]
+        inputs = [_cast(value) for value in inputs]
         if function.__module__ != "torch.nn.functional":
             _moved(function, {"F": recorder})(*inputs, **options)
         else:
@@ -175,8 +173,8 @@ class _Recorder:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             self.name = name
-            self.args = tuple(map(_single, args))
-            self.kwargs = {key: _single(value) for key, value in kwargs.items()}
+            self.args = tuple(map(_cast, args))
+            self.kwargs = {key: _cast(value) for key, value in kwargs.items()}
             return getattr(T, name)(*args, **kwargs)
 
         return call
