@@ -28,7 +28,7 @@ from purestate._parameter import Box, Buffer, Parameter
 from purestate._session import INTERNAL, REGISTRIES, Open, current_session
 
 
-RESERVED = frozenset({"_parts", "_leaves", "_definition", "_life", "_origin"})
+RESERVED = frozenset({"_parts", "_leaves", "_definition", "_registered_hooks", "_life", "_origin"})
 """The names that purestate itself gives to every module."""
 
 
@@ -47,7 +47,12 @@ def construction_only(method: Callable[..., Any]) -> Callable[..., Any]:
 def start(module: Base) -> None:
     """What ``torch.nn.Module.__init__`` sets up, in torch's order."""
     module.__dict__.update(
-        training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={}
+        training=True,
+        _parameters={},
+        _buffers={},
+        _non_persistent_buffers_set=set(),
+        _registered_hooks=((), 0),
+        _modules={},
     )
 
 

@@ -51,6 +51,8 @@ class Node:
         modules: ``(name, node or None)`` in registration order.
         attributes: The plain attributes.
         training: The mode flag.
+        hooks: The hooks, in the order they run (``purestate._hooks.Hook``).
+        registered: The number of the last hook that was ever registered here; 0 for none.
     """
 
     __slots__ = (
@@ -58,11 +60,13 @@ class Node:
         "buffers",
         "cls",
         "direct",
+        "hooks",
         "key",
         "lookup",
         "modules",
         "parameters",
         "plain",
+        "registered",
         "training",
     )
 
@@ -74,6 +78,8 @@ class Node:
         modules: tuple[tuple[str, int | None], ...],
         attributes: tuple[Attribute, ...],
         training: bool,
+        hooks: tuple[Any, ...] = (),
+        registered: int = 0,
     ):
         self.cls = cls
         self.parameters = parameters
@@ -81,8 +87,12 @@ class Node:
         self.modules = modules
         self.attributes = attributes
         self.training = training
+        self.hooks = hooks
+        self.registered = registered
         keys = tuple((a.name, a.key, tuple(references(a.value))) for a in attributes)
-        self.key: Hashable = (cls, parameters, buffers, modules, keys, training)
+        self.key: Hashable = (
+            cls, parameters, buffers, modules, keys, training, hooks, registered
+        )
         # What a running view holds in its own __dict__, where Python finds it fastest.
         self.plain = {a.name: a.value for a in attributes if not a.refers} | {"training": training}
         # Later entries win, in the order of torch's own look-up: attributes, parameters, buffers,
@@ -117,6 +127,8 @@ class Node:
             self.modules,
             self.attributes,
             self.training,
+            self.hooks,
+            self.registered,
         )
         return (Node, fields)
 
@@ -212,6 +224,12 @@ class Definition:
         return frozenset(leaf for node in self.nodes for _, leaf in node.direct)
 
     @functools.cached_property
+    def is_hooked(self) -> bool:
+        """Whether a call runs hooks."""
+        kinds = ("forward_pre", "forward", "backward_pre", "backward")
+        return any(hook.kind in kinds for node in self.nodes for hook in node.hooks)
+
+    @functools.cached_property
     def trainable(self) -> tuple[int, ...]:
         """The leaves that train, which are parameters with ``requires_grad``."""
         return tuple(i for i, leaf in enumerate(self.leaves) if leaf.trainable)
@@ -265,6 +283,8 @@ class Definition:
                 for a in node.attributes
             ),
             node.training,
+            node.hooks,
+            node.registered,
         )
 
     def __repr__(self) -> str:

@@ -126,6 +126,7 @@ def _close_node(module: Base, nodes: dict[Base, int], boxes: dict[Box, int]) -> 
             if name not in INTERNAL
         ),
         bool(own["training"]),
+        *own["_registered_hooks"],
     )
 
 

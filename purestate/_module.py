@@ -145,7 +145,7 @@ class Module(Base, metaclass=ModuleMeta):
         """Run ``forward``. On a finished model the call must not change state."""
         life = self._life
         if type(life) is Running:
-            if life.call.chosen:
+            if life.call.watched:
                 return life.invoke(self, args, kwargs)
             return self.forward(*args, **kwargs)
         if life is None:

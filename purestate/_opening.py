@@ -74,6 +74,7 @@ def open_tables(
         module.__dict__.update(
             _life=life,
             training=node.training,
+            _registered_hooks=(node.hooks, node.registered),
             _parameters={name: box_at(leaf) for name, leaf in node.parameters},
             _buffers={name: box_at(leaf) for name, leaf, _ in node.buffers},
             _non_persistent_buffers_set={name for name, _, keep in node.buffers if not keep},

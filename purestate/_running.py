@@ -11,7 +11,7 @@ Users' code writes buffers. The layers whose torch counterparts write a paramete
 have :func:`renew`.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +35,7 @@ from purestate._errors import (
     uninitialized,
 )
 from purestate._freeze import narrow
+from purestate._hooks import run
 from purestate._keys import fold_words, name_words
 from purestate._parameter import Box
 from purestate._session import REGISTRIES
@@ -50,6 +51,8 @@ class Call:
         chosen: The nodes whose outputs are recorded.
         records: ``(node, output)`` of the chosen nodes, in the order they finished.
         draws: How many keys each node drew.
+        patches: For a node, what makes of its output the one that is used.
+        watched: Whether any node is recorded or patched or has hooks.
     """
 
     __slots__ = (
@@ -60,8 +63,10 @@ class Call:
         "definition",
         "done",
         "draws",
+        "patches",
         "records",
         "rng",
+        "watched",
         "written",
     )
 
@@ -71,6 +76,7 @@ class Call:
         leaves: tuple[Any, ...],
         rng: jax.Array | None = None,
         chosen: Collection[int] = (),
+        patches: Mapping[int, Callable[[Any], Any]] = MappingProxyType({}),
     ):
         self.definition = definition
         self.cells = list(leaves)
@@ -78,6 +84,9 @@ class Call:
         self.done = False
         self.rng = rng
         self.chosen = chosen
+        self.patches = patches
+        # Only then a module's call goes through ``invoke``.
+        self.watched = bool(chosen) or bool(patches) or definition.is_hooked
         self.records: list[tuple[int, Any]] = []
         self.draws: dict[int, int] = {}
         self._views: dict[int, Any] = {}
@@ -179,8 +188,11 @@ class Running:
         self.node = node
 
     def invoke(self, view: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``self.layer(x)`` inside a call."""
-        output = view.forward(*args, **kwargs)
+        """``self.layer(x)`` inside a call that something watches."""
+        hooks = self.node.hooks
+        output = run(view, hooks, args, kwargs) if hooks else view.forward(*args, **kwargs)
+        if self.index in self.call.patches:
+            output = self.call.patches[self.index](output)
         if self.index in self.call.chosen:
             self.call.record(self.index, output)
         return output

@@ -114,6 +114,9 @@ def _layer(module: Any) -> Any:
     else:
         part = module._life.call.definition.submodule(module._life.index)
         layer = _Layer(module, definition, arrays, module._life.call, part.nodes, part.leaves)
+    patches = () if layer.call is None else layer.call.patches
+    if definition.is_hooked or any(node in patches for node in layer.nodes):
+        return module
     return layer if definition.is_closed and not any(map(is_undrawn, arrays)) else module
 
 

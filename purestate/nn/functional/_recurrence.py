@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from purestate.nn.functional._gates import Arrays, Gates, added
+from purestate.nn.functional._gates import Arrays, Gates
 
 
 BLOCK = 4
