@@ -16,11 +16,19 @@ import numpy as np
 from jax.core import Tracer
 
 from bridge._state_dict_type import StateDict
+from purestate import Module
 from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
 from purestate._definition import Definition, Leaf, Node, intern
+from purestate._edit import edit
 from purestate._freeze import narrow
 from purestate._lives import flatten, unflatten
 from purestate._select import Selector, select
+
+
+EXTRA_STATE = "_extra_state"
+"""The last part of the name of what a class's ``get_extra_state`` returns."""
+
+_NOTHING = object()
 
 
 class IncompatibleKeys(NamedTuple):
@@ -55,21 +63,62 @@ def state_dict(model: Any, *, prefix: str = "", where: Selector | None = None) -
 
     Raises:
         SelectorError: When ``where`` matches nothing.
+        RuntimeError: When a hook that is registered with ``register_state_dict_post_hook`` returns
+            something.
     """
     leaves, definition = flatten(model)
-    inside = _below(definition, where, leaves)
-    sd = StateDict(
-        (prefix + entry.name, _widen(leaves[entry.leaf], definition.leaves[entry.leaf]))
-        for entry in definition.entries
-        if entry.persistent and inside(entry.name.rpartition(".")[0])
-    )
-    sd.metadata = {
-        # Torch cuts the last character of the module's prefix, dot or not.
-        (prefix + path if path else prefix[:-1]): {"version": definition.nodes[node].cls._version}
-        for path, node in definition.paths
-        if inside(path)
-    }
-    return sd
+    save = _Save(model, definition, leaves, _below(definition, where, leaves))
+    return save.module(0, "", prefix, StateDict())
+
+
+class _Save:
+    """One ``state_dict`` in the making: torch's recursion over the modules."""
+
+    def __init__(
+        self, model: Any, definition: Definition, leaves: Any, inside: Callable[[str], bool]
+    ):
+        self.model = model
+        self.definition = definition
+        self.leaves = leaves
+        self.inside = inside
+
+    def module(self, index: int, path: str, prefix: str, sd: StateDict) -> StateDict:
+        """Put in what one module and its children have; ``prefix`` is all that stands before."""
+        node = self.definition.nodes[index]
+        inside = self.inside(path)
+        version = {"version": node.cls._version}
+        hooks = [hook for hook in node.hooks if inside and hook.kind.startswith("state_dict")]
+        module = self.model.get_submodule(path) if hooks else None
+        if inside:
+            # Torch cuts the last character of the module's prefix, dot or not.
+            sd.metadata[prefix[:-1]] = version
+            for hook in hooks:
+                if hook.kind == "state_dict_pre":
+                    hook.function(module, prefix, False)
+            for name, value in self.own(node, path).items():
+                sd[prefix + name] = value
+        for name, child in node.modules:
+            if child is not None:
+                below = f"{path}.{name}" if path else name
+                sd = self.module(child, below, f"{prefix}{name}.", sd)
+        for hook in hooks:
+            if hook.kind == "state_dict_post":
+                result = hook.function(module, sd, prefix, version)
+                if result is not None and not hook.may_replace:
+                    raise RuntimeError("state_dict post-hook must return None")
+                sd = sd if result is None else result
+        return sd
+
+    def own(self, node: Node, path: str) -> dict[str, Any]:
+        """A module's own entries, under its own names."""
+        held = [(name, leaf) for name, leaf in node.parameters if leaf is not None]
+        held += [(name, leaf) for name, leaf, keep in node.buffers if keep and leaf is not None]
+        own = {name: _widen(self.leaves[leaf], self.definition.leaves[leaf]) for name, leaf in held}
+        if node.cls.own_state_dict is not Module.own_state_dict:
+            own = self.model.get_submodule(path).own_state_dict(own)
+        if node.cls.get_extra_state is not Module.get_extra_state:
+            own[EXTRA_STATE] = self.model.get_submodule(path).get_extra_state()
+        return own
 
 
 def _below(definition: Definition, where: Selector | None, leaves: Any) -> Callable[[str], bool]:
@@ -124,8 +173,8 @@ def load_state_dict(
     if on_mismatch not in ("raise", "skip"):
         raise ValueError(f'on_mismatch is "raise" or "skip", got {on_mismatch!r}')
     leaves, definition = flatten(model)
-    load = _Load(definition, list(leaves), dict(sd), getattr(sd, "metadata", {}), assign, on_mismatch)
-    load.module(0, model, "", list(sd))
+    load = _Load(definition, list(leaves), getattr(sd, "metadata", {}), assign, on_mismatch)
+    load.module(0, model, "", dict(sd))
     report = IncompatibleKeys(load.missing, load.unexpected)
     problems = list(load.errors)
     if strict:
@@ -143,7 +192,15 @@ def load_state_dict(
         leaf._replace(stored_dtype=load.stored.get(i, leaf.stored_dtype))
         for i, leaf in enumerate(definition.leaves)
     )
-    return unflatten(intern(definition.nodes, described), tuple(load.leaves)), report
+    loaded = unflatten(intern(definition.nodes, described), tuple(load.leaves))
+    return _with_extra_state(loaded, load.extra), report
+
+
+def _with_extra_state(model: Any, extra: list[tuple[str, Any]]) -> Any:
+    """The model after ``set_extra_state``, which runs as a part of the constructor would."""
+    for path, state in extra:
+        model = edit(model, lambda module, state=state: module.set_extra_state(state), path)
+    return model
 
 
 class _Load:
@@ -153,14 +210,12 @@ class _Load:
         self,
         definition: Definition,
         leaves: list[Any],
-        values: dict[str, Any],
         metadata: Mapping[str, Any],
         assign: bool,
         on_mismatch: str,
     ):
         self.definition = definition
         self.leaves = leaves
-        self.values = values
         self.metadata = metadata
         self.assign = assign
         self.skip = on_mismatch == "skip"
@@ -168,13 +223,63 @@ class _Load:
         self.unexpected: list[str] = []
         self.errors: list[str] = []
         self.stored: dict[int, str | None] = {}
+        self.extra: list[tuple[str, Any]] = []
 
-    def module(self, index: int, module: Any, path: str, keys: list[str]) -> None:
-        """Load one module's own entries, then its children's, in torch's order."""
+    def module(self, index: int, module: Any, path: str, values: dict[str, Any]) -> None:
+        """Load one module's own entries, then its children's, in torch's order.
+
+        Args:
+            index: The module's node.
+            module: The module, as it was.
+            path: Where it is.
+            values: What the ``state_dict`` has under the path; hooks may change it.
+        """
         node: Node = self.definition.nodes[index]
         prefix = f"{path}." if path else ""
-        version = self.metadata.get(path, {}).get("version")
-        own = {key[len(prefix) :]: self.values[key] for key in keys if "." not in key[len(prefix) :]}
+        local = dict(self.metadata.get(path, {}))
+        self.run(node, "load_state_dict_pre", module, values, prefix, local, True)
+        self.own(node, module, prefix, values, local.get("version"))
+        below: dict[str, dict[str, Any]] = {}
+        for key, value in values.items():
+            name, dot, _ = key.removeprefix(prefix).partition(".")
+            if dot and key.startswith(prefix):
+                below.setdefault(name, {})[key] = value
+        for name, child in node.modules:
+            if child is not None:
+                self.module(child, module._modules[name], prefix + name, below.get(name, {}))
+        if any(hook.kind == "load_state_dict_post" for hook in node.hooks):
+            self.finish(index, node)
+
+    def run(self, node: Node, kind: str, *arguments: Any) -> None:
+        """The hooks of a kind that may change what was found."""
+        for hook in node.hooks:
+            if hook.kind == kind:
+                hook.function(*arguments, self.missing, self.unexpected, self.errors)
+
+    def finish(self, index: int, node: Node) -> None:
+        """The hooks that come after a module and everything below it, which they get as it is now."""
+        part = self.definition.submodule(index)
+        module = unflatten(part.definition, tuple(self.leaves[leaf] for leaf in part.leaves))
+        for hook in node.hooks:
+            if hook.kind == "load_state_dict_post":
+                report = IncompatibleKeys(self.missing, self.unexpected)
+                if hook.function(module, report) is not None:
+                    raise AssertionError(
+                        "Hooks registered with ``register_load_state_dict_post_hook`` are not "
+                        "expected to return new values, if incompatible_keys need to be modified, "
+                        "it should be done inplace."
+                    )
+
+    def own(
+        self, node: Node, module: Any, prefix: str, values: dict[str, Any], version: int | None
+    ) -> None:
+        """Load a module's own entries and report what is too few or too many."""
+        own = {
+            key[len(prefix) :]: value
+            for key, value in values.items()
+            if key.startswith(prefix) and "." not in key[len(prefix) :]
+        }
+        extra = own.pop(EXTRA_STATE, _NOTHING)
         expected = [(name, leaf) for name, leaf in node.parameters if leaf is not None]
         expected += [(name, leaf) for name, leaf, keep in node.buffers if keep and leaf is not None]
         try:
@@ -187,26 +292,27 @@ class _Load:
                 self.array(prefix + name, leaf, state[name])
             else:
                 self.missing.append(prefix + name)
-        self._report_unexpected(node, prefix, keys, own, state, {name for name, _ in expected})
-        below: dict[str, list[str]] = {}
-        for key in keys:
-            below.setdefault(key[len(prefix) :].partition(".")[0], []).append(key)
-        for name, child in node.modules:
-            if child is not None:
-                nested = [key for key in below.get(name, ()) if len(key) > len(prefix + name)]
-                self.module(child, module._modules[name], prefix + name, nested)
+        takes_extra = node.cls.set_extra_state is not Module.set_extra_state
+        if takes_extra and extra is not _NOTHING:
+            self.extra.append((prefix[:-1], extra))
+        elif takes_extra or extra is not _NOTHING:
+            report = self.missing if takes_extra else self.unexpected
+            report.append(prefix + EXTRA_STATE)
+        self._report_unexpected(node, prefix, values, own, state, {name for name, _ in expected})
 
     def _report_unexpected(
         self,
         node: Node,
         prefix: str,
-        keys: list[str],
+        values: dict[str, Any],
         own: dict[str, Any],
         state: dict[str, Any],
         expected: set[str],
     ) -> None:
         children = {name for name, _ in node.modules}
-        for key in keys:
+        for key in values:
+            if not key.startswith(prefix) or key == prefix + EXTRA_STATE:
+                continue
             first, dot, _ = key[len(prefix) :].partition(".")
             # An entry that the upgrade took away was understood.
             known = first in children if dot else first in expected or first not in state

@@ -29,6 +29,7 @@ class Hook(NamedTuple):
         function: What to call.
         with_kwargs: Whether it takes the keyword arguments of the call too.
         always_call: Whether it runs when the call raises.
+        may_replace: Whether what it returns becomes the ``state_dict``.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Hook(NamedTuple):
     function: Callable[..., Any]
     with_kwargs: bool = False
     always_call: bool = False
+    may_replace: bool = False
 
 
 class OwnMethod(NamedTuple):

@@ -139,6 +139,35 @@ class Module(Base, metaclass=ModuleMeta):
         del version
         return state
 
+    def own_state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
+        """This module's own entries of a ``state_dict``, from its arrays.
+
+        The way back is ``upgrade_state_dict``.
+
+        Args:
+            state: ``{name: array}`` of this module only, without prefix: its parameters and
+                persistent buffers.
+
+        Returns:
+            The entries to save, in order.
+        """
+        return state
+
+    def get_extra_state(self) -> Any:
+        """What else belongs in a ``state_dict``; subclasses define it, and ``set_extra_state``."""
+        raise RuntimeError(
+            "Reached a code path in Module.get_extra_state() that should never be called. "
+            "Define it in the class to save something."
+        )
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what ``get_extra_state`` gave; assigns, as a constructor does."""
+        del state
+        raise RuntimeError(
+            "Reached a code path in Module.set_extra_state() that should never be called. "
+            "Define it in the class to load something."
+        )
+
     # Calling.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
