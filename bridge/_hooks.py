@@ -192,9 +192,7 @@ def register_load_state_dict_pre_hook(model: Any, hook: Function, *, at: Selecto
     return register(model, "load_state_dict_pre", hook, at)
 
 
-def register_load_state_dict_post_hook(
-    model: Any, hook: Function, *, at: Selector = ""
-) -> Registered:
+def register_load_state_dict_post_hook(model: Any, hook: Function, *, at: Selector = "") -> Registered:
     """Run ``hook(module, incompatible_keys)`` after a module and its children are loaded.
 
     The counterpart of ``Module.register_load_state_dict_post_hook``.

@@ -74,9 +74,7 @@ def state_dict(model: Any, *, prefix: str = "", where: Selector | None = None) -
 class _Save:
     """One ``state_dict`` in the making: torch's recursion over the modules."""
 
-    def __init__(
-        self, model: Any, definition: Definition, leaves: Any, inside: Callable[[str], bool]
-    ):
+    def __init__(self, model: Any, definition: Definition, leaves: Any, inside: Callable[[str], bool]):
         self.model = model
         self.definition = definition
         self.leaves = leaves

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 
 from purestate._attributes import Attribute, references, renumber
+from purestate._computed import Computed
 from purestate._traversal import named_modules
 
 
@@ -90,18 +91,21 @@ class Node:
         self.hooks = hooks
         self.registered = registered
         keys = tuple((a.name, a.key, tuple(references(a.value))) for a in attributes)
-        self.key: Hashable = (
-            cls, parameters, buffers, modules, keys, training, hooks, registered
-        )
+        self.key: Hashable = (cls, parameters, buffers, modules, keys, training, hooks, registered)
         # What a running view holds in its own __dict__, where Python finds it fastest.
-        self.plain = {a.name: a.value for a in attributes if not a.refers} | {"training": training}
+        self.plain = {
+            a.name: a.value for a in attributes if not (a.refers or isinstance(a.value, Computed))
+        } | {"training": training}
         # Later entries win, in the order of torch's own look-up: attributes, parameters, buffers,
         # modules.
         self.lookup: dict[str, Member] = {
             **{name: Member("module", child) for name, child in modules},
             **{name: Member("buffer", leaf) for name, leaf, _ in buffers},
             **{name: Member("parameter", leaf) for name, leaf in parameters},
-            **{a.name: Member("attribute", a) for a in attributes},
+            **{
+                a.name: Member("computed" if isinstance(a.value, Computed) else "attribute", a)
+                for a in attributes
+            },
             "training": Member("training", training),
         }
         # The parameters that a running view may hold likewise: those that nothing else hides.
@@ -163,7 +167,11 @@ class Definition:
         self.cls = nodes[0].cls
         # Attributes that hide one of their class must be set on each instance; the others are found
         # through __getattr__ at no cost to flattening.
-        self.shadowing = tuple(a for a in nodes[0].attributes if hasattr(self.cls, a.name))
+        self.shadowing = tuple(
+            a
+            for a in nodes[0].attributes
+            if hasattr(self.cls, a.name) and not isinstance(a.value, Computed)
+        )
 
     def members(self, node: int, kind: str) -> tuple[tuple[str, Any], ...]:
         """The direct members of a node, for ``purestate._traversal``."""

@@ -65,5 +65,8 @@ def _draw(leaf: AbstractArray, key: jax.Array, name: str) -> jax.Array:
             f"    write: nn.init.normal_(self.{name.rpartition('.')[2]}) in the constructor, or "
             "bridge.load_state_dict(model, state_dict)"
         )
-    array = leaf.init(fold_name(key, name), leaf.shape, leaf.dtype)
+    # What takes the place of another array is drawn as that one would be.
+    drawn_as = getattr(leaf.init, "drawn_as", None)
+    key = fold_name(key, name if drawn_as is None else drawn_as(name))
+    array = leaf.init(key, leaf.shape, leaf.dtype)
     return array if leaf.sharding is None else jax.device_put(array, leaf.sharding)

@@ -14,6 +14,7 @@ import numpy as np
 from purestate import _building as building
 from purestate._attributes import resolve
 from purestate._base import Base, Origin, origin, set_parts
+from purestate._computed import Computed
 from purestate._definition import Definition, Node
 from purestate._errors import REMEDIES, FrozenModelError, refuse_method, refuse_write
 from purestate._freeze import Closed, copy_open
@@ -83,6 +84,8 @@ def _read_value(module: Base, name: str) -> Any:
     kind, target = member
     if kind == "attribute":
         return _resolved(module, target.value) if target.refers else target.value
+    if kind == "computed":
+        return target.value.compute(module)
     if kind == "training" or target is None:
         return target
     if kind != "module":
@@ -167,6 +170,8 @@ def write(module: Base, name: str, value: Any) -> None:
     if isinstance(life, Open):
         if isinstance(getattr(type(module), name, None), property):
             object.__setattr__(module, name, value)
+        elif isinstance(computed := module.__dict__.get(name), Computed):
+            computed.assign(module, value)
         else:
             building.assign(module, name, value)
     elif type(life) is Running:

@@ -209,6 +209,11 @@ class Running:
         kind, target = member
         if kind == "attribute":
             return resolve(target.value, self._node, self._leaf)
+        if kind == "computed":
+            value = target.value.compute(view)
+            if self.call.is_outer():
+                view.__dict__[name] = value  # Once a call, whoever reads it.
+            return value
         if target is None:
             return None
         if kind == "module":
