@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from bridge._audit import audit as audit
+    from bridge._audit import (
+        audit as audit,
+    )
     from bridge._conversion import (
         bfloat16 as bfloat16,
         double as double,
@@ -18,8 +20,34 @@ if TYPE_CHECKING:
         half as half,
         to as to,
     )
-    from bridge._modes import eval as eval, requires_grad as requires_grad, train as train
-    from bridge._names import rename as rename, strip_prefix as strip_prefix
+    from bridge._functional_call import (
+        functional_call as functional_call,
+        stack_module_state as stack_module_state,
+    )
+    from bridge._hooks import (
+        Handle as Handle,
+        register_forward_hook as register_forward_hook,
+        register_forward_pre_hook as register_forward_pre_hook,
+        register_full_backward_hook as register_full_backward_hook,
+        register_full_backward_pre_hook as register_full_backward_pre_hook,
+        register_load_state_dict_post_hook as register_load_state_dict_post_hook,
+        register_load_state_dict_pre_hook as register_load_state_dict_pre_hook,
+        register_state_dict_post_hook as register_state_dict_post_hook,
+        register_state_dict_pre_hook as register_state_dict_pre_hook,
+    )
+    from bridge._modes import (
+        eval as eval,
+        requires_grad as requires_grad,
+        train as train,
+    )
+    from bridge._names import (
+        consume_prefix_in_state_dict_if_present as consume_prefix_in_state_dict_if_present,
+        rename as rename,
+        strip_prefix as strip_prefix,
+    )
+    from bridge._patch import (
+        patch as patch,
+    )
     from bridge._registration import (
         delete as delete,
         register_buffer as register_buffer,
@@ -32,32 +60,64 @@ if TYPE_CHECKING:
         load_state_dict as load_state_dict,
         state_dict as state_dict,
     )
-    from bridge._state_dict_type import StateDict as StateDict
-    from bridge.checkpoint import load as load, save as save
+    from bridge._state_dict_type import (
+        StateDict as StateDict,
+    )
+    from bridge._surgery import (
+        append as append,
+        extend as extend,
+        insert as insert,
+        pop as pop,
+        tie as tie,
+        untie as untie,
+    )
+    from bridge.checkpoint import (
+        load as load,
+        save as save,
+    )
 
 _HOME = {
+    "Handle": "_hooks",
     "IncompatibleKeys": "_state_dict",
     "StateDict": "_state_dict_type",
+    "append": "_surgery",
     "audit": "_audit",
     "bfloat16": "_conversion",
+    "consume_prefix_in_state_dict_if_present": "_names",
     "delete": "_registration",
     "double": "_conversion",
     "eval": "_modes",
+    "extend": "_surgery",
     "float": "_conversion",
+    "functional_call": "_functional_call",
     "half": "_conversion",
+    "insert": "_surgery",
     "load": "checkpoint",
     "load_state_dict": "_state_dict",
+    "patch": "_patch",
+    "pop": "_surgery",
     "register_buffer": "_registration",
+    "register_forward_hook": "_hooks",
+    "register_forward_pre_hook": "_hooks",
+    "register_full_backward_hook": "_hooks",
+    "register_full_backward_pre_hook": "_hooks",
+    "register_load_state_dict_post_hook": "_hooks",
+    "register_load_state_dict_pre_hook": "_hooks",
     "register_module": "_registration",
     "register_parameter": "_registration",
+    "register_state_dict_post_hook": "_hooks",
+    "register_state_dict_pre_hook": "_hooks",
     "rename": "_names",
     "requires_grad": "_modes",
     "save": "checkpoint",
     "set_submodule": "_registration",
+    "stack_module_state": "_functional_call",
     "state_dict": "_state_dict",
     "strip_prefix": "_names",
+    "tie": "_surgery",
     "to": "_conversion",
     "train": "_modes",
+    "untie": "_surgery",
 }
 
 

@@ -88,6 +88,29 @@ def strip_prefix(
     return rename(sd, [(re.compile("^" + re.escape(prefix)), "")], model=model)
 
 
+def consume_prefix_in_state_dict_if_present(sd: Mapping[str, Any], prefix: str) -> StateDict:
+    """A ``state_dict`` without a prefix, in torch's order: names that change go last.
+
+    The function of this name in ``torch.nn.modules.utils`` changes its argument; this one does not.
+    ``strip_prefix`` keeps the order and reports.
+
+    Args:
+        sd: The names to change; stays as it is.
+        prefix: With its dot, as ``"module."``.
+    """
+    result = StateDict(sd)
+    for name in [name for name in result if name.startswith(prefix)]:
+        result[name[len(prefix) :]] = result.pop(name)
+    metadata = result.metadata
+    for path in list(metadata):
+        # Torch takes the module with exactly this name for the root.
+        if path == "":
+            continue
+        if path == prefix.removesuffix(".") or path.startswith(prefix):
+            metadata[path[len(prefix) :]] = metadata.pop(path)
+    return result
+
+
 def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
     if callable(rules):
         return rules, set(), []

@@ -108,11 +108,14 @@ def _jvp(
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, count: int, pull: Pull) -> list[Any]:
-    residuals = operands[count:]
-    if all(type(ct) is ad.Zero for ct in cotangents):
-        return [*cotangents, *(None for _ in residuals)]
-    known = [ad.instantiate_zeros(ct) for ct in cotangents]
-    return [*pull.back(residuals, known), *(None for _ in residuals)]
+    residuals, onward = operands[count:], list(cotangents)
+    # An output that nothing used has no gradient: None for the hook, as in torch.
+    live = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
+    if live:
+        used = pull._replace(active=tuple(pull.active[i] for i in live))
+        for i, new in zip(live, used.back(residuals, [cotangents[i] for i in live]), strict=True):
+            onward[i] = new
+    return [*onward, *(None for _ in residuals)]
 
 
 def _batch(

@@ -4,7 +4,6 @@
 :class:`purestate._running.Call`; a model whose call wrote nothing comes back as the same object.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Mapping
 from types import MethodType
@@ -37,10 +36,10 @@ def call(model: Any, /, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any
         UninitializedError: When an array that is read has no value.
         MissingRngError: When a layer needs a random key and ``rng`` is None.
     """
-    model, method = _receiver(model)
+    model, method = receiver(model)
     leaves, definition = flatten(model)
     running = Call(definition, leaves, as_key(rng))
-    output = _run(running, method, args, kwargs)
+    output = run(running, method, args, kwargs)
     if not running.written:
         return output, model if model._life is None else unflatten(definition, leaves)
     return output, unflatten(definition, tuple(running.cells))
@@ -51,7 +50,7 @@ def call_stateless(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     leaves, definition = flatten(model)
     running = Call(definition, leaves)
     # An overridden __call__ has been entered already; this is its super().__call__.
-    output = _run(running, Base.__call__, args, kwargs)
+    output = run(running, Base.__call__, args, kwargs)
     if running.written:
         names = [definition.names[leaf] for leaf in sorted(running.written)]
         kinds = {entry.kind for entry in definition.entries if entry.name in names}
@@ -89,7 +88,7 @@ def apply(
         KeyError: When names are missing or unknown.
     """
     running = Call(definition, assemble(definition, params, buffers), as_key(rng))
-    output = _run(running, None, args, kwargs)
+    output = run(running, None, args, kwargs)
     if not running.written:
         return output, buffers
     return output, take_buffers(definition, running.cells, buffers)
@@ -115,11 +114,11 @@ def capture(
         SelectorError: When ``at`` matches nothing.
         LeakedWriteError: When a selected module runs inside a JAX transform within ``forward``.
     """
-    model, method = _receiver(model)
+    model, method = receiver(model)
     leaves, definition = flatten(model)
     chosen = select(definition, at, leaves)
     running = Call(definition, leaves, as_key(rng), chosen)
-    output = _run(running, method, args, kwargs)
+    output = run(running, method, args, kwargs)
     if running.written or model._life is not None:
         model = unflatten(definition, tuple(running.cells))
     outputs: dict[str, Any] = {}
@@ -131,56 +130,7 @@ def capture(
     return output, model, outputs
 
 
-def patch(
-    model: Any,
-    patches: Mapping[str, Any],
-    /,
-    *args: Any,
-    rng: Any = None,
-    **kwargs: Any,
-) -> tuple[Any, Any]:
-    """Run a model with the outputs of some submodules replaced, by name.
-
-    Activation steering and caching, as values: under ``jax.jit`` a replacement may be a traced
-    array, and another one compiles nothing anew. The submodule runs all the same (its state, its
-    hooks), and XLA drops what nobody uses.
-
-    Args:
-        model: A model, or a bound method of one.
-        patches: ``{selector: replacement}``. A function gets the output and returns the one to use;
-            anything else is used as it is. Of two selectors that name one module the later comes
-            after the earlier.
-        *args: Positional arguments of ``forward``.
-        rng: A JAX key or an int seed.
-        **kwargs: Keyword arguments of ``forward``.
-
-    Returns:
-        ``(output, model)``, as ``purestate.call``.
-
-    Raises:
-        SelectorError: When a selector matches nothing.
-    """
-    model, method = _receiver(model)
-    leaves, definition = flatten(model)
-    found: dict[int, list[Any]] = {}
-    for selector, replacement in patches.items():
-        for node in select(definition, selector, leaves):
-            found.setdefault(node, []).append(replacement)
-    replaced = {node: functools.partial(_patched, tuple(values)) for node, values in found.items()}
-    running = Call(definition, leaves, as_key(rng), patches=replaced)
-    output = _run(running, method, args, kwargs)
-    if not running.written:
-        return output, model if model._life is None else unflatten(definition, leaves)
-    return output, unflatten(definition, tuple(running.cells))
-
-
-def _patched(replacements: tuple[Any, ...], output: Any) -> Any:
-    for replacement in replacements:
-        output = replacement(output) if callable(replacement) else replacement
-    return output
-
-
-def _receiver(model: Any) -> tuple[Any, Any]:
+def receiver(model: Any) -> tuple[Any, Any]:
     """The model of a bound method and its function; ``(model, None)`` for a model."""
     if isinstance(model, MethodType) and isinstance(model.__self__, Base):
         return model.__self__, model.__func__
@@ -189,7 +139,8 @@ def _receiver(model: Any) -> tuple[Any, Any]:
     return model, None
 
 
-def _run(running: Call, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(running: Call, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The output of a call of the root, or of a method of it."""
     try:
         return (method or type(running.view(0)).__call__)(running.view(0), *args, **kwargs)
     finally:

@@ -57,7 +57,26 @@ _RIGHT_LINE = {
     "zero_grad": "nothing: gradients are return values of jax.grad, none are stored on a model",
     "share_memory": "nothing: arrays are immutable and may be shared as they are",
     "compile": "step = jax.jit(step)",
-    "register_forward_hook": "y, model, outputs = purestate.capture(model, x, at=path)",
+    **{
+        name: f"model, handle = bridge.{name.removeprefix('_')}(model, hook, at=path)"
+        for name in (
+            "register_forward_pre_hook",
+            "register_full_backward_pre_hook",
+            "register_full_backward_hook",
+            "register_state_dict_pre_hook",
+            "register_state_dict_post_hook",
+            "register_load_state_dict_pre_hook",
+            "_register_load_state_dict_pre_hook",
+            "register_load_state_dict_post_hook",
+        )
+    },
+    "register_forward_hook": (
+        "model, handle = bridge.register_forward_hook(model, hook, at=path)\n"
+        "    or, to see an output: y, model, outputs = purestate.capture(model, x, at=path)"
+    ),
+    "_register_state_dict_hook": (
+        "model, handle = bridge.register_state_dict_post_hook(model, hook, at=path)"
+    ),
 }
 
 REMEDIES = {

@@ -9,12 +9,11 @@ tell a hook that was removed before from one that never was there.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from purestate._base import Base
 from purestate._definition import Definition, Node, intern
 from purestate._hooks import Hook, settled
 from purestate._lives import flatten, unflatten
 from purestate._select import Selector, select
-from purestate._session import Open, members
+from purestate._session import members
 from purestate._traversal import named_modules
 
 
@@ -71,17 +70,20 @@ def register(
 
 
 def register_open(
-    module: Any, kind: str, function: Any, prepend: bool = False, **options: bool
+    module: Any,
+    kind: str,
+    function: Any,
+    prepend: bool = False,
+    takes_module: bool = True,
+    **options: bool,
 ) -> Handle:
     """Register on a module under construction, in place."""
     below = [part for _, part in named_modules(members, module)]
     number = 1 + max(part.__dict__["_registered_hooks"][1] for part in below)
-    hook = Hook(number, kind, settled(function, module), **options)
+    hook = Hook(number, kind, settled(function, module, takes_module), **options)
     hooks, _ = module.__dict__["_registered_hooks"]
-    module.__dict__["_registered_hooks"] = (
-        (hook, *hooks) if prepend else (*hooks, hook),
-        number,
-    )
+    hooks = (hook, *hooks) if prepend else (*hooks, hook)
+    module.__dict__["_registered_hooks"] = hooks, number
     return Handle(number, kind, hook.function)
 
 
@@ -101,8 +103,3 @@ def _with_hooks(
 def _replaced(node: Node, hooks: tuple[Hook, ...], registered: int) -> Node:
     build, fields = node.__reduce__()
     return build(*fields[:-2], hooks, registered)
-
-
-def is_open(module: Any) -> bool:
-    """Whether a module is being built, so that a hook is registered in place."""
-    return isinstance(module, Base) and isinstance(module._life, Open)

@@ -41,16 +41,38 @@ class Hook(NamedTuple):
 
 
 class OwnMethod(NamedTuple):
-    """A hook that is a method of its own module, as the function it is: ``self`` is whoever is called."""
+    """A hook that is a method of its own module: its function, with the module that runs as ``self``.
+
+    Attributes:
+        function: The function.
+        takes_module: Whether it takes the module once more, as a hook's first argument.
+    """
+
+    function: Callable[..., Any]
+    takes_module: bool = True
+
+    def __call__(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+        again = (module,) if self.takes_module else ()
+        return self.function(module, *again, *args, **kwargs)
+
+
+class WithoutModule(NamedTuple):
+    """A hook that does not take the module."""
 
     function: Callable[..., Any]
 
     def __call__(self, module: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.function(module, module, *args, **kwargs)
+        del module
+        return self.function(*args, **kwargs)
 
 
-def settled(function: Any, module: Base) -> Callable[..., Any]:
+def settled(function: Any, module: Any, takes_module: bool = True) -> Callable[..., Any]:
     """The function to hold for a hook that is registered on a module.
+
+    Args:
+        function: What the user gave.
+        module: The module it is registered on; None where only a definition is known.
+        takes_module: Whether the hook takes the module.
 
     Raises:
         TypeError: For what cannot be called or hashed, and for a method of another module.
@@ -60,11 +82,11 @@ def settled(function: Any, module: Base) -> Callable[..., Any]:
     if isinstance(function, MethodType) and isinstance(function.__self__, Base):
         if function.__self__ is not module:
             raise TypeError(
-                f"the hook {function.__qualname__} is a method of another module, which a model that is "
-                "a value would hold as it is today, for ever.\n"
+                f"the hook {function.__qualname__} is a method of another module, and a model would "
+                "hold that module as it is today, for ever.\n"
                 "    write: a function of the module that the hook is registered on"
             )
-        return OwnMethod(function.__func__)
+        return OwnMethod(function.__func__, takes_module)
     try:
         hash(function)
     except TypeError as error:
@@ -72,7 +94,7 @@ def settled(function: Any, module: Base) -> Callable[..., Any]:
             f"the hook {function!r} cannot be hashed, and a definition is compared by what it holds.\n"
             "    write: a function, or a class with eq=False"
         ) from error
-    return function
+    return function if takes_module else WithoutModule(function)
 
 
 def run(view: Any, hooks: tuple[Hook, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,11 +19,11 @@ from typing import Any
 import jax
 
 from purestate import _building as building, _lives as lives
-from purestate._base import Base
 from purestate._building import construction_only
 from purestate._call import call_stateless
 from purestate._errors import FrozenModelError
 from purestate._freeze import close
+from purestate._hook_methods import HookMethods
 from purestate._repr import module_repr
 from purestate._running import Running
 from purestate._session import Open, current_session, session
@@ -64,7 +64,7 @@ class ModuleMeta(abc.ABCMeta):
         return module
 
 
-class Module(Base, metaclass=ModuleMeta):
+class Module(HookMethods, metaclass=ModuleMeta):
     """The base class of every model and layer. Subclass it as ``torch.nn.Module``.
 
     ``__init__`` calls ``super().__init__()`` and assigns parameters, buffers and submodules;

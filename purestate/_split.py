@@ -84,7 +84,7 @@ def _place(
                 "    write: definition, params, buffers = purestate.split(model)   (a tied parameter "
                 "goes by its first name)"
             )
-        values = [_settled(arrays[name], name, None) for name in names.names]
+        values = [settled(arrays[name], name, None) for name in names.names]
     for leaf, value in zip(chosen, values, strict=True):
         leaves[leaf] = value
 
@@ -118,11 +118,11 @@ def replace(model: Any, arrays: Mapping[str, Any]) -> Any:
                 "    write: model = bridge.register_parameter(model, name, value, at=path)   "
                 "(or register_buffer) to change a shape"
             )
-        changed[leaf] = _settled(value, name, leaves[leaf])
+        changed[leaf] = settled(value, name, leaves[leaf])
     return unflatten(definition, tuple(changed))
 
 
-def _settled(value: Any, name: str, like: Any) -> Any:
+def settled(value: Any, name: str, like: Any) -> Any:
     """What a model may hold: numpy arrays are copied, numbers become arrays of the old dtype."""
     if isinstance(value, np.ndarray | np.generic):
         return narrow(value, name)
