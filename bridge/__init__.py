@@ -122,6 +122,12 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("register_module_") and name.endswith("hook"):
+        raise AttributeError(
+            f"there are no hooks for all modules (torch.nn.modules.module.{name}): a model's behaviour "
+            "is in the model.\n"
+            '    write: model, handle = bridge.register_forward_hook(model, hook, at=["", "**"])'
+        )
     if name not in _HOME:
         raise AttributeError(f"module 'bridge' has no attribute '{name}'")
     importlib.import_module("bridge._pytrees")

@@ -123,9 +123,7 @@ def shared_114(side, log):
 def grad_output_117(side, log):
     """A pre-hook's gradient reaches the parameters."""
     model = side.build(stack)
-    model, _ = side.register(
-        model, "full_backward_pre_hook", lambda m, grads: (grads[0] * 10,), at="2"
-    )
+    model, _ = side.register(model, "full_backward_pre_hook", lambda m, grads: (grads[0] * 10,), at="2")
     model, _ = side.register(model, "full_backward_hook", logs(log, "bwd"), at="2")
     return side.run(model, X)
 
@@ -306,7 +304,7 @@ def test_an_error_of_a_hook_that_always_runs_is_a_warning_111():
         model, _ = side.register(model, "forward_hook", raises("second"), always_call=True)
         with (
             pytest.raises(ValueError, match="first"),
-            pytest.warns(UserWarning) as caught,
+            pytest.warns(UserWarning, match="second") as caught,
         ):
             side.run(model, X)
         found.append([str(warning.message) for warning in caught])
