@@ -13,7 +13,7 @@ from purestate._select import select
 
 def patch(
     model: Any,
-    patches: Mapping[str, Any],
+    patches: Mapping[Any, Any],
     /,
     *args: Any,
     rng: Any = None,

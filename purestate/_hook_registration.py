@@ -59,14 +59,13 @@ def register(
     leaves, definition = (None, model) if isinstance(model, Definition) else flatten(model)
     paths = select(definition, at, leaves)
     number = 1 + max(node.registered for node in definition.nodes)
-    changes = {}
+    changes, held = {}, function
     for index, path in paths.items():
         module = None if isinstance(model, Definition) else model.get_submodule(path)
-        hook = Hook(number, kind, settled(function, module), **options)
-        hooks = definition.nodes[index].hooks
+        held = settled(function, module)
+        hook, hooks = Hook(number, kind, held, **options), definition.nodes[index].hooks
         changes[index] = (hook, *hooks) if prepend else (*hooks, hook), number
-    handle = Handle(number, kind, hook.function)
-    return _with_hooks(model, definition, changes), handle
+    return _with_hooks(model, definition, changes), Handle(number, kind, held)
 
 
 def register_open(

@@ -271,7 +271,7 @@ def test_a_hook_may_be_a_method_of_its_own_module():
 def test_what_cannot_be_a_hook():
     model = nn.Linear(2, 2)
     with pytest.raises(TypeError, match="a hook is a function, got int"):
-        bridge.register_forward_hook(model, 3)
+        bridge.register_forward_hook(model, 3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="method of another module"):
         bridge.register_forward_hook(model, nn.Linear(2, 2).extra_repr)
     with pytest.raises(ps.SelectorError):
