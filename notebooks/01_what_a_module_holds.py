@@ -54,7 +54,8 @@ slots = vars(torch.nn.Module())
 
 
 def function(name):
-    return f"bridge.{name}" if name in dir(bridge) else f"bridge.{name}: not ported yet"
+    assert name in dir(bridge)
+    return f"bridge.{name}"
 
 
 here = {
@@ -455,7 +456,7 @@ Table(["finding", "torch", "purestate"], rows)
 #
 # **A value** suits work where the state itself is the subject: transforms over models, exact replay,
 # ensembles, models that several threads read. What you pay is a line of bookkeeping: the new model is
-# a return value, and you have to keep it. Hooks marked "not ported yet" above are a reason to stay
-# with PyTorch today.
+# a return value, and you have to keep it. A hook is such a new model too, so what it records has to be
+# returned or written to a buffer.
 #
 # Files and names are the same, so the choice can be made anew for each program.
