@@ -1,5 +1,8 @@
 """functional_call and stack_module_state next to torch's (rows 152-156)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +70,7 @@ CALLS = {
 }
 
 
-def array(value, make):
+def array(value: Any, make: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         return {name: make(item) for name, item in value.items()}
     if isinstance(value, tuple):
@@ -75,7 +78,7 @@ def array(value, make):
     return value
 
 
-def outcome(call):
+def outcome(call: Callable[[], Any]) -> Any:
     try:
         return np.asarray(call())
     except (AttributeError, RuntimeError, ValueError) as error:

@@ -1,8 +1,11 @@
 """Hooks, extra state and own entries of saving and loading, one script on both sides."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 import bridge
 import purestate as ps
@@ -301,14 +304,14 @@ def test_own_entries_of_a_class():
 
 def test_a_prefix_is_consumed_as_torch_does_74():
     model = side_model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))
-    theirs = torch.nn.Sequential()
-    theirs.add_module("module", side_model)
-    theirs = theirs.state_dict()
+    wrapped = torch.nn.Sequential()
+    wrapped.add_module("module", side_model)
+    theirs: Any = wrapped.state_dict()
     theirs["other"] = torch.zeros(1)
     theirs.move_to_end("other", last=False)
     metadata = {path: dict(entry) for path, entry in theirs._metadata.items()}
     mine = bridge.StateDict({k: v.numpy().copy() for k, v in theirs.items()}, metadata=metadata)
-    torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(theirs, "module.")
+    consume_prefix_in_state_dict_if_present(theirs, "module.")
     result = bridge.consume_prefix_in_state_dict_if_present(mine, "module.")
     assert list(result) == list(theirs)
     assert result.metadata == {path: dict(entry) for path, entry in theirs._metadata.items()}

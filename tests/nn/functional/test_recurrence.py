@@ -127,13 +127,13 @@ def test_hessian_and_reverse_over_reverse():
 
 
 @pytest.mark.parametrize("name", GATES)
-def test_all_at_once_is_step_by_step(name):
+def test_all_at_once_is_block_by_block(name):
     """The form of every other platform, on this one."""
     gates = GATES[name]
     xs, start, weights, kept = case(gates, masked=True)
     runs = [
-        jax.jit(functools.partial(_recurrence._scan, gates, False, at_once))
-        for at_once in (True, False)
+        jax.jit(functools.partial(_recurrence._block, gates, False, 1)),
+        jax.jit(functools.partial(_recurrence._in_blocks, gates, False)),
     ]
     close(*(run(xs, start, weights, kept) for run in runs))
 
