@@ -14,7 +14,7 @@ from purestate.nn.functional._recurrence import Weights, recurrence
 
 
 GATES = {"lstm": _gates.LSTM, "gru": _gates.GRU, "tanh": _gates.TANH, "relu": _gates.RELU}
-LENGTH, BATCH, SIZE, HIDDEN = 4, 2, 3, 5
+LENGTH, BATCH, SIZE, HIDDEN = 6, 2, 3, 5
 
 
 def drawn(*shape):
