@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import hashlib
 import types
-import warnings
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from jax.core import Tracer
 
 from purestate._errors import BuildError
 from purestate._frozen import FrozenDict, FrozenList, like, pack, unpack
+from purestate._warning import warn
 
 
 LARGE_CONSTANT = 1 << 20
@@ -221,11 +221,10 @@ def _freeze_array(value: Any, where: str) -> tuple[Any, Hashable, bool]:
     else:
         data = np.asarray(value)
     if data.nbytes > LARGE_CONSTANT:
-        warnings.warn(
+        warn(
             f"{where} is an unregistered array of {data.nbytes / 2**20:.1f} MiB: it does not train, "
             "is not saved, is not moved, and is copied into every compiled program. "
             "self.register_buffer(name, value, persistent=False) holds it as an argument instead.",
-            stacklevel=2,
         )
     content = data.tobytes() if data.nbytes <= 64 else hashlib.sha256(data.tobytes()).digest()
     weak = getattr(value, "weak_type", False)

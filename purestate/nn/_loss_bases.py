@@ -1,6 +1,5 @@
 """What loss layers share: how they reduce, with torch's two deprecated ways to say it, and a weight."""
 
-import sys
 from typing import Any
 
 from purestate._module import Module
@@ -15,7 +14,7 @@ class _Loss(Module):
         reduction: str = "mean",
     ):
         super().__init__()
-        self.reduction = overridden(reduction, size_average, reduce, outside() + 1)
+        self.reduction = overridden(reduction, size_average, reduce)
 
 
 class _WeightedLoss(_Loss):
@@ -28,14 +27,3 @@ class _WeightedLoss(_Loss):
     ):
         super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
-
-
-def outside() -> int:
-    """The ``stacklevel`` with which the caller's warning points at the code that uses the package.
-
-    Constructors call each other and are called by the metaclass: their number differs.
-    """
-    level, frame = 1, sys._getframe(1)
-    while frame.f_globals["__name__"].startswith("purestate.") and frame.f_back is not None:
-        level, frame = level + 1, frame.f_back
-    return level

@@ -7,7 +7,6 @@ write instead. One defect is mended: ``append`` and its kin never overwrite a mo
 """
 
 import operator
-import warnings
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import chain
@@ -17,6 +16,7 @@ from purestate._building import typename
 from purestate._module import Module
 from purestate._opening import adopt
 from purestate._scan import DEEP, in_turn
+from purestate._warning import warn
 from purestate.nn._construction import in_constructor
 from purestate.nn._parts import Parts, assembled, is_running, opened
 
@@ -358,22 +358,21 @@ class Container(Module):
 
     def __init__(self, **kwargs: Any):
         if type(self) is Container:
-            _warn_deprecated(stacklevel=5)  # Past the two frames of the metaclass.
+            _warn_deprecated()
         super().__init__()
         for key, value in kwargs.items():
             self.add_module(key, value)
 
     def __init_subclass__(cls, **kwargs: Any):
-        _warn_deprecated(stacklevel=4)  # Past the class statement's own frames.
+        _warn_deprecated()
         super().__init_subclass__(**kwargs)
 
 
-def _warn_deprecated(stacklevel: int) -> None:
-    warnings.warn(
+def _warn_deprecated() -> None:
+    warn(
         "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
         "Subclass that instead.",
         FutureWarning,
-        stacklevel=stacklevel,
     )
 
 

@@ -6,11 +6,11 @@ evaluation normalises by these. The counter ``num_batches_tracked`` is there, as
 moves.
 """
 
-import warnings
 from typing import Any
 
 import jax
 
+from purestate._warning import warn
 from purestate.nn.batchnorm import _NormBase
 from purestate.nn.functional._norm import instance_norm
 
@@ -86,11 +86,10 @@ class _InstanceNorm(_NormBase):
                 f"expected input's size at dim={axis} to match num_features "
                 f"({self.num_features}), but got: {input.shape[axis]}."
             )
-        warnings.warn(
+        warn(
             f"input's size at dim={axis} does not match num_features. "
             "You can silence this warning by not passing in num_features, "
             "which is not used because affine=False",
-            stacklevel=3,
         )
 
 

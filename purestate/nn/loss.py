@@ -3,12 +3,12 @@
 Their class weights are buffers, and so part of a ``state_dict``, as in torch.
 """
 
-import warnings
 from typing import Any
 
 import jax
 
-from purestate.nn._loss_bases import _Loss, _WeightedLoss, outside
+from purestate._warning import warn
+from purestate.nn._loss_bases import _Loss, _WeightedLoss
 from purestate.nn.functional._loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -176,11 +176,10 @@ class NLLLoss2d(NLLLoss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ):
-        warnings.warn(
+        warn(
             "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement "
             "and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.",
             FutureWarning,
-            stacklevel=outside(),
         )
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 

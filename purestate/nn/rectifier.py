@@ -3,7 +3,6 @@
 ``inplace`` is accepted and printed as in torch; nothing is done in place.
 """
 
-import warnings
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import jax
 from purestate._abstract import empty
 from purestate._module import Module
 from purestate._parameter import Parameter
+from purestate._warning import warn
 from purestate.nn import init
 from purestate.nn._construction import draws_again
 from purestate.nn._inplace import Inplace, flag
@@ -225,10 +225,9 @@ class Hardtanh(Module):
 
 
 def _renamed(end: str, value: float) -> float:
-    warnings.warn(
+    warn(
         f"keyword argument `{end}_value` is deprecated and renamed to `{end}_val`",
         FutureWarning,
-        stacklevel=5,  # Past the constructor and the two frames of the metaclass.
     )
     return value
 

@@ -8,7 +8,6 @@ the same kind.
 
 import math
 import numbers
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ import jax
 from purestate._abstract import empty
 from purestate._module import Module
 from purestate._parameter import Parameter
+from purestate._warning import warn
 from purestate.nn import init
 from purestate.nn._construction import draws_again
 from purestate.nn.functional._recurrent import gru, lstm, rnn_relu, rnn_tanh
@@ -105,11 +105,10 @@ class RNNBase(Module):
                 "element being zeroed"
             )
         if self.dropout > 0 and self.num_layers == 1:
-            warnings.warn(
+            warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
                 f"expects num_layers greater than 1, but got dropout={dropout} and "
                 f"num_layers={self.num_layers}",
-                stacklevel=6,  # Past three constructors and the two frames of the metaclass.
             )
 
     def _check_sizes(self) -> None:

@@ -34,7 +34,7 @@ class Softmax(_OverAxis):
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The normalised exponentials."""
-        return softmax(input, self.dim, _stacklevel=5)
+        return softmax(input, self.dim)
 
 
 class LogSoftmax(_OverAxis):
@@ -45,7 +45,7 @@ class LogSoftmax(_OverAxis):
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The logarithms."""
-        return log_softmax(input, self.dim, _stacklevel=5)
+        return log_softmax(input, self.dim)
 
 
 class Softmin(_OverAxis):
@@ -56,7 +56,7 @@ class Softmin(_OverAxis):
 
     def forward(self, input: jax.Array) -> jax.Array:
         """The normalised exponentials of the negatives."""
-        return softmin(input, self.dim, _stacklevel=5)
+        return softmin(input, self.dim)
 
 
 class Softmax2d(Module):

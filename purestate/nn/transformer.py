@@ -9,7 +9,6 @@ either way. Nested tensors have no counterpart.
 """
 
 import copy
-import warnings
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from jax.core import Tracer
 
 from purestate._module import Module
 from purestate._scan import DEEP, in_turn
+from purestate._warning import warn
 from purestate.nn import init
 from purestate.nn._construction import draws_again
 from purestate.nn.container import ModuleList
@@ -71,9 +71,8 @@ class TransformerEncoder(Module):
         self.mask_check = mask_check
         reason = _why_not_nested(encoder_layer)
         if enable_nested_tensor and reason:
-            warnings.warn(
+            warn(
                 f"enable_nested_tensor is True, but self.use_nested_tensor is False because {reason}",
-                stacklevel=2,
             )
             self.use_nested_tensor = False
 

@@ -7,12 +7,12 @@ becomes (zero, or the negative saturation of SELU).
 """
 
 import functools
-import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from purestate._warning import warn
 from purestate.nn.functional._elementwise import check_kernel
 from purestate.nn.functional._operands import check_cast
 
@@ -93,15 +93,14 @@ def dropout2d(
     del inplace
     _check_probability(p)
     if input.ndim not in (3, 4):
-        warnings.warn(_deprecated(2, input.ndim), stacklevel=2)
+        warn(_deprecated(2, input.ndim))
     if input.ndim == 3:
-        warnings.warn(
+        warn(
             "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
             "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
             "dim. This behavior will change in a future release to interpret the input as one "
             "without a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise dropout "
             "behavior, please switch to using dropout1d instead.",
-            stacklevel=2,
         )
     return _drop_features("dropout2d", input, p, training, rng)
 
@@ -126,7 +125,7 @@ def dropout3d(
     del inplace
     _check_probability(p)
     if input.ndim not in (4, 5):
-        warnings.warn(_deprecated(3, input.ndim), stacklevel=2)
+        warn(_deprecated(3, input.ndim))
     return _drop_features("dropout3d", input, p, training, rng, leading=1 + (input.ndim == 5))
 
 

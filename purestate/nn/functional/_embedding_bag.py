@@ -6,13 +6,13 @@ Rows of ``padding_idx`` are in no bag; a bag of nothing gives zeros.
 """
 
 import functools
-import warnings
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._embedding import embedding
 from purestate.nn.functional._reduction import known, size
@@ -68,11 +68,10 @@ def embedding_bag(
         RuntimeError: Dtypes that do not fit, or values out of range.
     """
     if weight.dtype in _INTEGERS and jnp.issubdtype(input.dtype, jnp.floating):
-        warnings.warn(
+        warn(
             "Argument order of nn.functional.embedding_bag was changed. "
             "Usage `embedding_bag(weight, input, ...)` is deprecated, "
             "and should now be `embedding_bag(input, weight, ...)`.",
-            stacklevel=2,
         )
         weight, input = input, weight
     _check_shapes(input, weight, offsets, per_sample_weights)

@@ -13,13 +13,13 @@ import functools
 import itertools
 import math
 import operator
-import warnings
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._options import listed
 from purestate.nn.functional._reduction import size as shape_of
@@ -217,11 +217,10 @@ def affine_grid(theta: jax.Array, size: Sequence[int], align_corners: bool | Non
             f"Got {shape_of(theta)}."
         )
     if align_corners and min(size[2:]) == 1:
-        warnings.warn(
+        warn(
             "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when "
             "align_corners=True. This is not an intended use case of affine_grid. See the "
             "documentation of affine_grid for details.",
-            stacklevel=2,
         )
     elif min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
@@ -251,9 +250,8 @@ def _affine_grid(theta: jax.Array, *, sizes: tuple[int, ...], align_corners: boo
 
 
 def _warn_default() -> None:
-    warnings.warn(
+    warn(
         "Default grid_sample and affine_grid behavior has changed to align_corners=False since "
         "1.3.0. Please specify align_corners=True if the old behavior is desired. See the "
         "documentation of grid_sample for details.",
-        stacklevel=3,
     )

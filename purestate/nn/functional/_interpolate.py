@@ -6,7 +6,6 @@ after the other, last first, as torch does it. ``'area'`` is adaptive average po
 
 import functools
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purestate._warning import warn
 from purestate.nn.functional._adaptive_pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -173,9 +173,8 @@ def upsample_bilinear(
 
 
 def _warn_deprecated(name: str) -> None:
-    warnings.warn(
+    warn(
         f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=3,
     )
 
 

@@ -6,13 +6,13 @@ the end.
 
 import functools
 import math
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import cpp_type, widen
 from purestate.nn.functional._graft import graft
 from purestate.nn.functional._operands import check_cast, check_comparison, check_subtraction
@@ -192,11 +192,10 @@ def kl_div(
     """
     is_legacy = size_average is not None or reduce is not None
     if reduction == "mean" and not is_legacy:
-        warnings.warn(
+        warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support size."
             "'batchmean' divides only by the batch size, and aligns with the KL div math definition."
             "'mean' will be changed to behave the same as 'batchmean' in the next major release.",
-            stacklevel=2,
         )
     by_batch = reduction == "batchmean"
     reduction = settled("sum" if by_batch else reduction, size_average, reduce)

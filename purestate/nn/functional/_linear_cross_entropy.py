@@ -6,13 +6,13 @@ pass instead of keeping them. Without options it is ``cross_entropy(linear(...))
 """
 
 import functools
-import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import widen
 from purestate.nn.functional._linear import linear
 from purestate.nn.functional._linear_cross_entropy_options import LinearCrossEntropyOptions
@@ -110,13 +110,12 @@ def _check(input: jax.Array, linear_weight: jax.Array, linear_bias: jax.Array | 
 
 
 def _warn(linear_weight, target, linear_bias, reduction: str, label_smoothing: float) -> None:
-    warnings.warn(
+    warn(
         "linear_cross_entropy: ``options`` ignored; chunked path needs "
         "reduction in {'mean','sum','none'}, label_smoothing == 0, target.dtype == int64, "
         f"out_features == (). Got reduction={reduction!r}, label_smoothing={label_smoothing}, "
         f"target.dtype=torch.{target.dtype.name}, out_features={linear_weight.shape[1:-1]}, "
         f"tracing=False, linear_bias.shape={None if linear_bias is None else linear_bias.shape}.",
-        stacklevel=3,
     )
 
 

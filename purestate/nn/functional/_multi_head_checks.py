@@ -4,12 +4,11 @@ All of it depends on shapes and dtypes alone. Shapes are given in torch's order,
 whatever the order of the arrays.
 """
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from purestate._warning import warn
 from purestate.nn.functional._options import listed
 
 
@@ -62,7 +61,6 @@ def additive_mask(
     dtype: DTypeLike,
     other: jax.Array | None = None,
     other_name: str | None = None,
-    stacklevel: int = 3,
 ) -> jax.Array | None:
     """A mask as numbers to add to the scores: -inf where a boolean one is True.
 
@@ -72,7 +70,6 @@ def additive_mask(
         dtype: Of the numbers that booleans become.
         other: A mask that should have the same dtype.
         other_name: What the warning calls that one.
-        stacklevel: Of the warning.
     """
     if mask is None:
         return None
@@ -80,10 +77,9 @@ def additive_mask(
     if mask.dtype != bool and not floating:
         raise AssertionError(f"only bool and floating types of {name} are supported")
     if other is not None and mask.dtype != other.dtype:
-        warnings.warn(
+        warn(
             f"Support for mismatched {name} and {other_name} is deprecated. "
             "Use same type for both instead.",
-            stacklevel=stacklevel,
         )
     return mask if floating else jnp.where(mask, -jnp.inf, 0.0).astype(dtype)
 

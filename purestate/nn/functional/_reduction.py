@@ -5,13 +5,13 @@ a warning inside a jitted body would come once and never again.
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._options import listed
 
@@ -20,7 +20,6 @@ def settled(
     reduction: str,
     size_average: bool | None = None,
     reduce: bool | None = None,
-    stacklevel: int = 3,
 ) -> str:
     """``"none"``, ``"mean"`` or ``"sum"``, from torch's argument and its two deprecated ones.
 
@@ -28,25 +27,21 @@ def settled(
         reduction: Torch's argument.
         size_average: Deprecated in torch; overrides ``reduction``.
         reduce: Deprecated in torch; overrides ``reduction``.
-        stacklevel: What a warning points at: 3 is the caller of the caller.
 
     Raises:
         ValueError: For another reduction.
     """
-    reduction = overridden(reduction, size_average, reduce, stacklevel + 1)
+    reduction = overridden(reduction, size_average, reduce)
     if reduction == "elementwise_mean":
-        warnings.warn(
+        warn(
             "reduction='elementwise_mean' is deprecated. Please use reduction='mean' instead.",
-            stacklevel=stacklevel,
         )
         return "mean"
     check_reduction(reduction)
     return reduction
 
 
-def overridden(
-    reduction: str, size_average: bool | None, reduce: bool | None, stacklevel: int = 3
-) -> str:
+def overridden(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
     """The reduction, or the one that torch's two deprecated arguments stand for, with its warning."""
     if size_average is None and reduce is None:
         return reduction
@@ -54,9 +49,8 @@ def overridden(
         reduction = "none"
     else:
         reduction = "sum" if size_average is not None and not size_average else "mean"
-    warnings.warn(
+    warn(
         f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
-        stacklevel=stacklevel,
     )
     return reduction
 

@@ -4,11 +4,11 @@ Input and target broadcast, with torch's warning when they do.
 """
 
 import functools
-import warnings
 
 import jax
 import jax.numpy as jnp
 
+from purestate._warning import warn
 from purestate.nn.functional._operands import check_cast, check_mean, check_subtraction
 from purestate.nn.functional._reduction import broadcast, check_floating, reduced, settled, size
 
@@ -196,11 +196,10 @@ def _checked(
 ) -> str:
     """Check the shapes, with torch's warning when they differ, and settle the reduction."""
     if target.shape != input.shape:
-        warnings.warn(
+        warn(
             f"Using a target size ({size(target)}) that is different to the input size "
             f"({size(input)}). This will likely lead to incorrect results due to broadcasting. "
             "Please ensure they have the same size.",
-            stacklevel=3,
         )
     broadcast(input.shape, target.shape)
     if weight is not None:
@@ -211,4 +210,4 @@ def _checked(
             raise ValueError(
                 f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'."
             )
-    return settled(reduction, size_average, reduce, stacklevel=4)
+    return settled(reduction, size_average, reduce)

@@ -6,12 +6,12 @@ would come once and never again.
 """
 
 import functools
-import warnings
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._elementwise import check_kernel
 from purestate.nn.functional._operands import check_negation
@@ -29,12 +29,14 @@ def softmax(
     Args:
         input: Any shape, floating point unless ``dtype`` is.
         dim: The axis. None picks 0 for 0, 1 and 3 axes and 1 otherwise, with torch's warning.
+        _stacklevel: Accepted for torch's sake.
         dtype: Cast to it first.
 
     Raises:
         IndexError: When ``dim`` is not an axis.
     """
-    dim = _chosen("softmax", input, dim, _stacklevel)
+    del _stacklevel
+    dim = _chosen("softmax", input, dim)
     return _softmax(input, axis(dim, input.ndim), _name(dtype))
 
 
@@ -45,7 +47,8 @@ def softmin(
 
     See :func:`softmax` for the arguments.
     """
-    dim = _chosen("softmin", input, dim, _stacklevel)
+    del _stacklevel
+    dim = _chosen("softmin", input, dim)
     check_negation(input)
     return _softmin(input, axis(dim, input.ndim), _name(dtype))
 
@@ -57,7 +60,8 @@ def log_softmax(
 
     See :func:`softmax` for the arguments.
     """
-    dim = _chosen("log_softmax", input, dim, _stacklevel)
+    del _stacklevel
+    dim = _chosen("log_softmax", input, dim)
     return _log_softmax(input, axis(dim, input.ndim), _name(dtype))
 
 
@@ -91,7 +95,7 @@ def gumbel_softmax(
         ValueError: Without ``rng``.
     """
     if eps != 1e-10:
-        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+        warn("`eps` parameter is deprecated and has no effect.")
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise RuntimeError(
             "Exponential distribution is a continuous probability distribution. dtype must be a "
@@ -153,12 +157,11 @@ def _name(dtype: Any) -> str | None:
     return None if dtype is None else jax.dtypes.canonicalize_dtype(dtype).name
 
 
-def _chosen(name: str, input: jax.Array, dim: int | None, stacklevel: int) -> int:
+def _chosen(name: str, input: jax.Array, dim: int | None) -> int:
     if dim is not None:
         return dim
-    warnings.warn(
+    warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
         "dim=X as an argument.",
-        stacklevel=stacklevel,
     )
     return 0 if input.ndim in (0, 1, 3) else 1

@@ -1,8 +1,9 @@
 """Fans and gains: the numbers that Glorot's and He's initialisers scale by, with torch's checks."""
 
 import math
-import warnings
 from collections.abc import Sequence
+
+from purestate._warning import warn
 
 
 def fan_in_and_fan_out(shape: Sequence[int]) -> tuple[int, int]:
@@ -72,6 +73,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def warn_if_empty(shape: Sequence[int]) -> bool:
     """Whether there is nothing to draw; warns as torch does."""
     if 0 in shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        warn("Initializing zero-element tensors is a no-op")
         return True
     return False

@@ -6,11 +6,11 @@ line in ``__init__`` or in a loop over ``self.modules()`` is the same as in PyTo
 """
 
 import math
-import warnings
 from typing import Any
 
 from purestate._abstract import AbstractArray, Initializer
 from purestate._parameter import Box
+from purestate._warning import warn
 from purestate.nn.init import _initializers as values
 from purestate.nn.init._fans import calculate_gain, correct_fan, fan_in_and_fan_out, warn_if_empty
 
@@ -56,10 +56,9 @@ def trunc_normal_(
 ) -> Any:
     """``torch.nn.init.trunc_normal_`` for a parameter under construction."""
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn(
+        warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
             "The distribution of values may be incorrect.",
-            stacklevel=2,
         )
     return _put(tensor, values.trunc_normal(mean, std, a, b), "trunc_normal", generator)
 

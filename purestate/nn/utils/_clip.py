@@ -7,7 +7,6 @@ model) and returns one. The names keep their underscores: they are the names tha
 
 import functools
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from purestate._warning import warn
 from purestate.nn.functional._dtypes import widen
 from purestate.nn.functional._vector_norm import vector_norm
 
@@ -113,9 +113,7 @@ def clip_grad_norm_(
     """
     tree = _tree(grads)
     if isinstance(grads, Iterator) and not tree:
-        warnings.warn(
-            "`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2
-        )
+        warn("`parameters` is an empty generator, no gradient clipping will occur.")
     norm = get_total_norm(tree, norm_type, error_if_nonfinite, foreach)
     return clip_grads_with_norm_(tree, max_norm, norm, foreach), norm
 
@@ -131,11 +129,10 @@ def clip_grad_norm(
 
     Torch's name: ``torch.nn.utils.clip_grad_norm``.
     """
-    warnings.warn(
+    warn(
         "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of "
         "`torch.nn.utils.clip_grad_norm_`.",
         FutureWarning,
-        stacklevel=2,
     )
     return clip_grad_norm_(grads, max_norm, norm_type, error_if_nonfinite, foreach)
 
