@@ -16,7 +16,8 @@ import numpy as np
 from purestate._module import Module
 from purestate.nn._construction import draws_again
 from purestate.nn.container import ModuleList, Sequential
-from purestate.nn.functional._reduction import known, size
+from purestate.nn.functional._known import known
+from purestate.nn.functional._reduction import size
 from purestate.nn.functional._softmax import log_softmax
 from purestate.nn.linear import Linear
 

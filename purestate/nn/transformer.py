@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from purestate._module import Module
 from purestate._scan import DEEP, in_turn
@@ -22,6 +21,7 @@ from purestate._warning import warn
 from purestate.nn import init
 from purestate.nn._construction import draws_again
 from purestate.nn.container import ModuleList
+from purestate.nn.functional._known import known
 from purestate.nn.functional._multi_head_checks import additive_mask
 from purestate.nn.functional._rectifier import relu
 from purestate.nn.normalization import LayerNorm
@@ -309,6 +309,6 @@ def _is_causal(mask: Mask, hint: bool | None, size: int) -> bool:
     """The hint, or without one whether the mask is known to be the causal one."""
     if hint is not None or mask is None:
         return bool(hint)
-    if isinstance(mask, Tracer) or mask.shape != (size, size):
+    if mask.shape != (size, size) or not known(mask):
         return False
     return np.array_equal(np.asarray(mask), _causal_mask(size, mask.dtype))

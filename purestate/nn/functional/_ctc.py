@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._graft import graft
+from purestate.nn.functional._known import known
 from purestate.nn.functional._reduction import reduced, settled
 
 
@@ -89,7 +89,8 @@ def ctc_loss(
 
 def _lengths(name: str, lengths: jax.Array | Sequence[int]) -> jax.Array | np.ndarray:
     """Lengths as an array of one axis, a numpy one where they are known."""
-    values = lengths if isinstance(lengths, Tracer) else np.asarray(lengths)
+    is_hidden = isinstance(lengths, jax.Array) and not known(lengths)
+    values = lengths if is_hidden else np.asarray(lengths)
     if values.size and not jnp.issubdtype(values.dtype, jnp.integer):
         raise RuntimeError(f"{name}_lengths must be integral")
     return values.reshape(-1).astype(jnp.int32)
@@ -114,11 +115,11 @@ def _check(log_probs, targets, input_lengths, target_lengths, blank: int) -> int
         if lengths.shape != (batch,):
             raise RuntimeError(f"{name}_lengths must be of size batch_size")
     longest = targets.shape[-1]
-    if not isinstance(target_lengths, Tracer):
+    if known(target_lengths):
         _check_least("target", target_lengths)
         longest = int(target_lengths.max())
     _check_targets(targets, target_lengths, batch, longest)
-    if not isinstance(input_lengths, Tracer):
+    if known(input_lengths):
         _check_least("input", input_lengths)
         for length in input_lengths[input_lengths > steps]:
             raise RuntimeError(
@@ -138,8 +139,7 @@ def _check_least(name: str, lengths: np.ndarray) -> None:
 def _check_targets(targets, target_lengths, batch: int, longest: int) -> None:
     expected = batch
     if targets.ndim == 1:
-        is_known = not isinstance(target_lengths, Tracer)
-        expected = int(target_lengths.sum()) if is_known else targets.shape[0]
+        expected = int(target_lengths.sum()) if known(target_lengths) else targets.shape[0]
     if targets.shape[0] != expected:
         raise RuntimeError(
             f"Expected tensor to have size {expected} at dimension 0, but got size "

@@ -15,10 +15,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._graft import graft
+from purestate.nn.functional._known import known
 
 
 __all__ = ["embedding", "embedding_renorm"]
@@ -58,7 +58,7 @@ def embedding(
         RuntimeError: The weight is not 2-D, or the indices are not 32- or 64-bit integers.
     """
     del sparse
-    if not isinstance(input, Tracer):
+    if known(input):
         _check_range(input, weight)
     return _embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 

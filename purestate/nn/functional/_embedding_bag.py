@@ -15,7 +15,8 @@ import numpy as np
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._embedding import embedding
-from purestate.nn.functional._reduction import known, size
+from purestate.nn.functional._known import known
+from purestate.nn.functional._reduction import size
 
 
 __all__ = ["embedding_bag"]

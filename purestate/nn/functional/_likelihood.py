@@ -15,11 +15,11 @@ from jax.scipy.special import xlogy
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import cpp_type, widen
 from purestate.nn.functional._graft import graft
+from purestate.nn.functional._known import known
 from purestate.nn.functional._operands import check_cast, check_comparison, check_subtraction
 from purestate.nn.functional._reduction import (
     broadcast,
     check_reduction,
-    known,
     overridden,
     reduced,
     settled,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purestate.nn.functional._dtypes import scalar_type, widen
+from purestate.nn.functional._known import known
 from purestate.nn.functional._loss_checks import (
     check_binary_weight,
     check_classes,
@@ -20,7 +21,7 @@ from purestate.nn.functional._loss_checks import (
     check_unit_interval,
 )
 from purestate.nn.functional._operands import check_cast
-from purestate.nn.functional._reduction import check_fits, check_floating, known, reduced, settled, size
+from purestate.nn.functional._reduction import check_fits, check_floating, reduced, settled, size
 from purestate.nn.functional._regression import (
     huber_loss as huber_loss,
     l1_loss as l1_loss,

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._known import known
 from purestate.nn.functional._options import listed
-from purestate.nn.functional._reduction import check_fits, known, size
+from purestate.nn.functional._reduction import check_fits, size
 
 
 def check_classes(

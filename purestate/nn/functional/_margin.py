@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purestate.nn.functional._dtypes import scalar_type, widen
+from purestate.nn.functional._known import known
 from purestate.nn.functional._operands import check_cast, check_negation, check_subtraction
 from purestate.nn.functional._options import listed
 from purestate.nn.functional._reduction import (
@@ -20,7 +21,6 @@ from purestate.nn.functional._reduction import (
     check_fits,
     check_floating,
     check_reduction,
-    known,
     overridden,
     reduced,
     settled,

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._graft import graft
+from purestate.nn.functional._known import known
 from purestate.nn.functional._options import IntOrInts, listed, per_axis
 
 
@@ -118,7 +118,7 @@ def _call(n, input, indices, kernel_size, stride, padding, output_size):
     pads = per_axis(padding, n)
     sizes = _sizes(input, kernel, steps, pads, output_size)
     _check(n, input, indices, steps, pads)
-    if not isinstance(indices, Tracer):
+    if known(indices):
         _check_positions(indices, sizes)
     return _unpool(input, indices, sizes=sizes)
 

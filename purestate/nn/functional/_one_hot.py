@@ -5,7 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+
+from purestate.nn.functional._known import known
 
 
 __all__ = ["one_hot"]
@@ -32,7 +33,7 @@ def one_hot(tensor: jax.Array, num_classes: int = -1) -> jax.Array:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     if tensor.size == 0 and num_classes <= 0:
         raise RuntimeError("Can not infer total number of classes from empty tensor.")
-    if not isinstance(tensor, Tracer):
+    if known(tensor):
         num_classes = _checked(np.asarray(tensor), num_classes)
     elif num_classes == -1:
         raise ValueError(

@@ -4,12 +4,10 @@ The name is settled, with torch's warnings for the old ways to say it, before an
 a warning inside a jitted body would come once and never again.
 """
 
-import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type
@@ -72,11 +70,6 @@ def reduced(losses: jax.Array, reduction: str, weight: jax.Array | None = None) 
     if reduction == "sum":
         return losses.sum()
     return losses.mean() if weight is None else losses.sum() / weight.sum()
-
-
-def known(array: jax.Array) -> bool:
-    """Whether an array's values can be looked at: not while they are traced."""
-    return not isinstance(array, Tracer) and math.prod(array.shape) > 0
 
 
 def size(array: jax.Array) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import widen
+from purestate.nn.functional._known import known
 from purestate.nn.functional._vector_norm import vector_norm
 
 
@@ -55,7 +55,7 @@ def get_total_norm(
     del foreach
     order = float(norm_type)
     total = _total_norm(jax.tree.leaves(_tree(tensors)), order)
-    if error_if_nonfinite and not isinstance(total, Tracer) and not bool(jnp.isfinite(total)):
+    if error_if_nonfinite and known(total) and not bool(jnp.isfinite(total)):
         raise RuntimeError(
             f"The total norm of order {order} for gradients from `parameters` is non-finite, so it "
             "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "

@@ -1,0 +1,69 @@
+"""Values are looked at where this process has them: not under a trace, not on another host."""
+
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import purestate as ps
+from purestate import nn
+from purestate.nn import functional as F
+from purestate.nn.functional._known import known
+
+
+MESH = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+
+
+def spread(values):
+    """Integers over two devices."""
+    return jax.device_put(jnp.array(values), NamedSharding(MESH, PartitionSpec("data")))
+
+
+INDICES = spread([0, 1, 2, 1])
+LENGTHS = spread([3, 4])
+LOG_PROBS = jnp.log(jnp.full((4, 2, 3), 1 / 3))
+MASK = jnp.where(INDICES[:, None] < INDICES, -jnp.inf, 0.0)
+LAYER = nn.TransformerEncoderLayer(2, 1, 2, dropout=0.0)
+ENCODER = ps.init(nn.TransformerEncoder(LAYER, 1, enable_nested_tensor=False), 0)
+
+CALLS = {
+    "embedding": lambda: F.embedding(INDICES, jnp.ones((3, 2))),
+    "embedding_bag": lambda: F.embedding_bag(INDICES[:, None], jnp.ones((3, 2))),
+    "max_unpool1d": lambda: F.max_unpool1d(jnp.ones((4, 1, 1)), INDICES[:, None, None] // 2, 2),
+    "one_hot": lambda: F.one_hot(INDICES, 3),
+    "ctc_loss": lambda: F.ctc_loss(LOG_PROBS, jnp.ones((2, 4), int), LENGTHS, LENGTHS - 2),
+    "nll_loss": lambda: F.nll_loss(jnp.ones((4, 3)), INDICES),
+    "TransformerEncoder": lambda: ENCODER(jnp.ones((4, 1, 2)), MASK),
+}
+
+
+@pytest.fixture
+def elsewhere():
+    """As if another process had the second device: JAX refuses to fetch what is spread over both."""
+    is_here = property(lambda array: len(array.sharding.device_set) == 1)
+    with mock.patch.object(type(INDICES), "is_fully_addressable", is_here):
+        yield
+
+
+def test_an_array_of_this_process_is_known():
+    assert known(INDICES)
+    assert known(np.ones(2))
+
+
+def test_a_traced_array_and_an_empty_one_are_not():
+    assert not jax.eval_shape(lambda x: (jnp.zeros(int(known(x))),), INDICES)[0].size
+    assert not known(jnp.zeros((2, 0)))
+
+
+def test_an_array_of_several_hosts_is_not(elsewhere):
+    assert not known(INDICES)
+    with pytest.raises(RuntimeError, match="spans non-addressable"):
+        np.asarray(INDICES + 0)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_is_fetched_from_other_hosts(name, elsewhere):
+    CALLS[name]()
