@@ -67,3 +67,56 @@ def test_an_array_of_several_hosts_is_not(elsewhere):
 @pytest.mark.parametrize("name", CALLS)
 def test_nothing_is_fetched_from_other_hosts(name, elsewhere):
     CALLS[name]()
+
+
+TABLE = jnp.arange(1.0, 5.0)[:, None]
+TARGETS = jnp.array([[1, 2], [2, 1]])
+ADAPTIVE = ps.init(nn.AdaptiveLogSoftmaxWithLoss(2, 4, [2], div_value=1.0), 0)
+
+
+def bags(offsets):
+    return F.embedding_bag(jnp.arange(4), TABLE, offsets, mode="sum")[:, 0]
+
+
+def entropies(input, target):
+    return F.binary_cross_entropy(input, target, reduction="none")
+
+
+def aligned(inputs, targets):
+    return F.ctc_loss(LOG_PROBS, TARGETS, inputs, targets, reduction="none")
+
+
+def usual(inputs, targets):
+    """The losses of the lengths that one of the others stands for."""
+    return aligned(jnp.array(inputs), jnp.array(targets))
+
+
+NAN, INF = np.nan, np.inf
+HIDDEN = {
+    "embedding_bag, first offset": (bags, ([1, 2],), lambda: [2, 7]),
+    "embedding_bag, last offset": (bags, ([0, 9],), lambda: [10, 0]),
+    "binary_cross_entropy, input": (entropies, ([-0.5, 1.5], [0.0, 1.0]), lambda: [NAN, NAN]),
+    "binary_cross_entropy, target": (entropies, ([0.5, 0.5], [2.0, -1.0]), lambda: [np.log(2)] * 2),
+    "ctc_loss, long inputs": (aligned, ([9, 4], [2, 1]), lambda: usual([4, 4], [2, 1])),
+    "ctc_loss, negative inputs": (aligned, ([-1, -4], [2, 1]), lambda: [INF, INF]),
+    "ctc_loss, long targets": (aligned, ([4, 4], [3, 9]), lambda: [NAN, NAN]),
+    "multilabel_margin_loss": (
+        lambda target: F.multilabel_margin_loss(jnp.ones((2, 2)), target, reduction="none"),
+        ([[2, -1], [-2, -1]],),
+        lambda: [NAN, NAN],
+    ),
+    "AdaptiveLogSoftmaxWithLoss": (
+        lambda target: ADAPTIVE(jnp.ones((2, 2)), target).output,
+        ([4, -1],),
+        lambda: [NAN, NAN],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_values_that_torch_refuses_and_jit_hides(name):
+    function, args, expected = HIDDEN[name]
+    arrays = tuple(map(jnp.array, args))
+    np.testing.assert_allclose(jax.jit(function)(*arrays), expected(), rtol=1e-6)
+    with pytest.raises((RuntimeError, IndexError)):
+        function(*arrays)

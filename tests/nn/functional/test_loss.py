@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as T
 from jax.test_util import check_grads
 
-from purestate.nn.functional import _loss as F
+from purestate.nn import functional as F
 from tests.oracles import op_db
 from tests.oracles.adapters import ADAPTERS
 from tests.parity import assert_close, check_error, check_function, to_jax
@@ -209,6 +209,45 @@ def test_a_class_that_is_none_raises_where_it_is_known(name):
         function = jax.jit(functools.partial(getattr(F, name), reduction="none"))
         losses = function(jnp.zeros((2, 3)), to_jax(goal))
         assert np.isnan(losses).tolist() == [False, True]
+
+
+LACKED = {
+    "cross_entropy": (lambda F, x, w: F.cross_entropy(x[0], x[1], w), r(4, 3), classes(4)),
+    "nll_loss": (lambda F, x, w: F.nll_loss(x[0], x[1], w), r(4, 3), classes(4)),
+    "multi_margin_loss": (
+        lambda F, x, w: F.multi_margin_loss(x[0], x[1], weight=w),
+        r(4, 3),
+        classes(4),
+    ),
+    "binary_cross_entropy": (
+        lambda F, x, w: F.binary_cross_entropy(x[0], x[1], w),
+        p(4, 3),
+        p(4, 3, seed=1),
+    ),
+    "pos_weight": (
+        lambda F, x, w: F.binary_cross_entropy_with_logits(x[0], x[1], pos_weight=w),
+        r(4, 3),
+        p(4, 3),
+    ),
+    "soft_margin_loss": (lambda F, x, w: F.soft_margin_loss(x[0], w * x[1]), r(4, 3), r(4, 3, seed=1)),
+    "running statistics": (lambda F, x, w: F.batch_norm(x[0], x[1], w), r(4, 3), r(3, seed=1)),
+}
+
+
+@pytest.mark.parametrize("name", LACKED)
+def test_gradients_that_torch_lacks(name):
+    function, *inputs = LACKED[name]
+    weight = p(3) + 0.5
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument"):
+        function(T, inputs, weight.clone().requires_grad_())
+    arrays = to_jax(inputs)
+    check_grads(
+        lambda weight: jax.tree.leaves(function(F, arrays, weight))[0],
+        (to_jax(weight),),
+        order=1,
+        rtol=0.05,
+        atol=0.05,
+    )
 
 
 LONG = torch.ones(2, dtype=torch.long)
