@@ -153,7 +153,8 @@ class BatchNorm1d(_BatchNorm):
         ``(N, C)`` or ``(N, C, L)`` to the same shape and dtype.
 
     Raises:
-        ValueError: In a call, for an input with other axes, or training with one value per channel.
+        ValueError: In a call, for an input with other axes, training with one value per channel, or an
+            eps that is negative, or zero in training.
         RuntimeError: In a call, when the sizes do not fit or the dtypes differ.
     """
 

@@ -119,7 +119,8 @@ class InstanceNorm1d(_InstanceNorm):
 
     Raises:
         ValueError: In a call, for an input with other axes, with one value per channel, or (with
-            ``affine``) with other channels; without ``affine`` other channels are a warning.
+            ``affine``) with other channels; without ``affine`` other channels are a warning. For a
+            negative eps.
         RuntimeError: In a call, when the sizes of the statistics do not fit or the dtypes differ.
     """
 

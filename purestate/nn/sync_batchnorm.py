@@ -48,8 +48,8 @@ class SyncBatchNorm(_BatchNorm):
         ``(N, C, *)`` to the same shape and dtype.
 
     Raises:
-        ValueError: In a call, for an input of fewer than two axes or without channels, or training
-            with one value per channel in the group.
+        ValueError: In a call, for an input of fewer than two axes or without channels, training with
+            one value per channel in the group, or an eps that is negative, or zero in training.
         RuntimeError: In a call, when the sizes do not fit or the dtypes differ.
         NameError: In a call, training outside of the mapped axis.
     """

@@ -1,9 +1,10 @@
 """The maths of the layers: torch.nn.functional's names, argument order, defaults and layouts.
 
-Plain functions of arrays, each jitted with its options static, so that calling them one by one
-costs about what torch's eager calls cost. Two rules differ from torch because nothing here writes:
-a function that updates statistics returns them, and a function that draws takes a key. What each
-file offers is its ``__all__``; this package is the sum of them.
+Plain functions of arrays, jitted with their options static, so that calling them one by one costs
+about what torch's eager calls cost; a few only put others together
+(``triplet_margin_with_distance_loss``, whose option is a function) and are not. Two rules differ from
+torch because nothing here writes: a function that updates statistics returns them, and a function
+that draws takes a key. What each file offers is its ``__all__``; this package is the sum of them.
 """
 
 from purestate.nn.functional import (

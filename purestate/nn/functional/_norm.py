@@ -66,7 +66,7 @@ def batch_norm(
 
     Raises:
         ValueError: Training with one value per channel, only one of the two statistics given, or
-            a negative eps.
+            an eps that is negative, or zero in training.
         RuntimeError: Sizes or dtypes that do not fit, or evaluation without statistics.
     """
     check_channels(input.shape, running_mean, running_var, weight, bias, training, eps)
@@ -106,7 +106,8 @@ def instance_norm(
         The output in the input's shape and dtype, and the two running statistics.
 
     Raises:
-        ValueError: Input statistics of a single spatial element, or only one statistic given.
+        ValueError: Input statistics of a single spatial element, only one statistic given, or a
+            negative eps.
         RuntimeError: Sizes or dtypes that do not fit, or no statistics to use.
     """
     if use_input_stats and math.prod(input.shape[2:]) == 1:

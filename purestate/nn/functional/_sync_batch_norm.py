@@ -47,7 +47,7 @@ def sync_batch_norm(
 
     Raises:
         ValueError: One value per channel in the whole group, only one of the two statistics given, or
-            a negative eps.
+            an eps that is not positive.
         RuntimeError: Sizes or dtypes that do not fit.
         NameError: Outside of the mapped axis.
     """
@@ -55,7 +55,7 @@ def sync_batch_norm(
     whole = (input.shape[0] * members, *input.shape[1:])
     check_channels(whole, running_mean, running_var, weight, bias, True, eps)
     check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)
-    if not input.size:
+    if not input.size:  # For the whole group: all members have one shape.
         return input, running_mean, running_var
     axes = (0, *range(2, input.ndim))
     count = members * math.prod(input.shape[axis] for axis in axes)
