@@ -22,12 +22,6 @@ from purestate.nn.functional._loss_checks import (
 )
 from purestate.nn.functional._operands import check_cast
 from purestate.nn.functional._reduction import check_fits, check_floating, reduced, settled, size
-from purestate.nn.functional._regression import (
-    huber_loss as huber_loss,
-    l1_loss as l1_loss,
-    mse_loss as mse_loss,
-    smooth_l1_loss as smooth_l1_loss,
-)
 from purestate.nn.functional._softmax import log_softmax
 
 
