@@ -80,7 +80,7 @@ def encoder():
 
 
 def cross_entropy():
-    options = nn.LinearCrossEntropyOptions(2)
+    options = nn.LinearCrossEntropyOptions()
     layer = ps.init(nn.LinearCrossEntropyLoss(2, 3, label_smoothing=0.5, options=options), 0)
     return lambda: layer(jnp.ones((4, 2)), jnp.zeros(4, int))
 

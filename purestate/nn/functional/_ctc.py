@@ -89,8 +89,7 @@ def ctc_loss(
 
 def _lengths(name: str, lengths: jax.Array | Sequence[int]) -> jax.Array | np.ndarray:
     """Lengths as an array of one axis, a numpy one where they are known."""
-    is_hidden = isinstance(lengths, jax.Array) and not known(lengths)
-    values = lengths if is_hidden else np.asarray(lengths)
+    values = lengths if isinstance(lengths, jax.Array) and not known(lengths) else np.asarray(lengths)
     if values.size and not jnp.issubdtype(values.dtype, jnp.integer):
         raise RuntimeError(f"{name}_lengths must be integral")
     return values.reshape(-1).astype(jnp.int32)
