@@ -86,7 +86,7 @@ def _outputs(value: Any) -> list[Any]:
     return [leaf for leaf in leaves if leaf is not None]
 
 
-def _weights(shape: Sequence[int]) -> np.ndarray:
+def cotangent(shape: Sequence[int]) -> np.ndarray:
     """A fixed, uneven cotangent: a plain sum would hide permuted or mixed gradients."""
     size = int(np.prod(shape, dtype=np.int64))
     return np.cos(np.arange(size, dtype=np.float64)).reshape(tuple(shape))
@@ -138,12 +138,12 @@ def check_function(
     def loss(inputs):
         outputs = [out for out in _outputs(run(inputs)) if jnp.issubdtype(out.dtype, jnp.inexact)]
         return sum(
-            jnp.sum(jnp.real(out) * jnp.asarray(_weights(out.shape), jnp.real(out).dtype))
+            jnp.sum(jnp.real(out) * jnp.asarray(cotangent(out.shape), jnp.real(out).dtype))
             for out in outputs
         )
 
     total: Any = sum(
-        (torch.real(out) * torch.from_numpy(_weights(out.shape)).to(torch.real(out).dtype)).sum()
+        (torch.real(out) * torch.from_numpy(cotangent(out.shape)).to(torch.real(out).dtype)).sum()
         for out in differentiable
     )
     grads = torch.autograd.grad(total, [tensors[p] for p in places], allow_unused=True)

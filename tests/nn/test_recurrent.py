@@ -14,7 +14,7 @@ from tests import tolerances
 from tests.nn.both import check_same, check_same_error
 from tests.oracles import module_db
 from tests.oracles.module_db import compare_call
-from tests.parity import _weights, assert_close, check_error, raised, to_jax, to_numpy
+from tests.parity import assert_close, check_error, cotangent, raised, to_jax, to_numpy
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
@@ -259,7 +259,7 @@ def test_packed_sequences(kind, options, with_state):
     data = expected.data.requires_grad_()
     wanted, last = theirs(expected, *hx)
     leaves = [wanted.data, *(last if kind == "LSTM" else [last])]
-    weights = [torch.from_numpy(_weights(leaf.shape)).float() for leaf in leaves]
+    weights = [torch.from_numpy(cotangent(leaf.shape)).float() for leaf in leaves]
     inputs = [data, *theirs.parameters()]
     gradients = torch.autograd.grad(leaves, inputs, weights)
 

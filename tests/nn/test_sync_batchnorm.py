@@ -12,7 +12,7 @@ from purestate import nn
 from tests import tolerances
 from tests.nn.both import check_same
 from tests.oracles.module_db import compare_call, compare_state
-from tests.parity import _weights, assert_close, check_error, to_jax
+from tests.parity import assert_close, check_error, cotangent, to_jax
 
 
 def batch(*shape):
@@ -23,7 +23,7 @@ def expected(theirs, x):
     """Output and the gradients by input and parameters of the whole batch, in one process."""
     x = x.clone().requires_grad_()
     output = theirs(x)
-    loss = (output * torch.from_numpy(_weights(output.shape)).float()).sum()
+    loss = (output * torch.from_numpy(cotangent(output.shape)).float()).sum()
     return output, torch.autograd.grad(loss, [x, *theirs.parameters()])
 
 
@@ -32,7 +32,7 @@ def loss_of(run):
 
     def loss(params, x):
         output, after = run(params, x)
-        weights = jnp.asarray(_weights(x.shape), jnp.float32)
+        weights = jnp.asarray(cotangent(x.shape), jnp.float32)
         return jnp.sum(output.reshape(x.shape) * weights), (output, after)
 
     return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)

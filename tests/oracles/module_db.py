@@ -23,7 +23,7 @@ import purestate as ps
 from purestate import nn
 from tests import tolerances
 from tests.oracles.op_db import Report, described
-from tests.parity import _weights, assert_close, check_error, raised, to_jax, to_numpy
+from tests.parity import assert_close, check_error, cotangent, raised, to_jax, to_numpy
 
 
 LIMITS = {"CrossEntropyLoss": 40, "GRU": 8, "LSTM": 10, "RNN": 10, "LinearCrossEntropyLoss": 24}
@@ -163,7 +163,7 @@ def compare_call(
         jax_args, jax_kwargs = jax.tree.unflatten(treedef, filled)
         output, after = ps.call(ps.merge(definition, params, buffers), *jax_args, rng=rng, **jax_kwargs)
         total = sum(
-            jnp.sum(jnp.real(leaf) * jnp.asarray(_weights(leaf.shape), jnp.real(leaf).dtype))
+            jnp.sum(jnp.real(leaf) * jnp.asarray(cotangent(leaf.shape), jnp.real(leaf).dtype))
             for leaf in jax.tree.leaves(output)
             if jnp.issubdtype(leaf.dtype, jnp.inexact)
         )
@@ -196,7 +196,7 @@ def _compare_gradients(
     if not outputs:
         return
     named = {key: value for key, value in theirs.named_parameters() if value.requires_grad}
-    weights = [torch.from_numpy(_weights(leaf.shape)).to(leaf.dtype) for leaf in outputs]
+    weights = [torch.from_numpy(cotangent(leaf.shape)).to(leaf.dtype) for leaf in outputs]
     wanted = torch.autograd.grad(outputs, [*named.values(), *inputs], weights, allow_unused=True)
     by_name, by_place = gradients
     assert list(by_name) == list(named)

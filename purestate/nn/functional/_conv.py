@@ -146,8 +146,8 @@ def _conv(
     _check_bias_dtype(input, bias)
     if isinstance(padding, str):
         _check_named_padding(batched, weight, stride, padding, groups)
-    stride = _per_axis("stride", stride, weight, n)
-    dilation = _per_axis("dilation", dilation, weight, n)
+    stride = per_axis("stride", stride, weight, n)
+    dilation = per_axis("dilation", dilation, weight, n)
     pads = _pads(padding, weight, dilation, n)
     _check_options(stride, pads, dilation, groups)
     _check_shapes(batched, weight, bias, pads, dilation, groups)
@@ -191,7 +191,7 @@ def convolve(
     return lax.platform_dependent(input, weight, cpu=on_cpu, default=native)
 
 
-def _per_axis(name: str, value: tuple[int, ...], weight: jax.Array, n: int) -> tuple[int, ...]:
+def per_axis(name: str, value: tuple[int, ...], weight: jax.Array, n: int) -> tuple[int, ...]:
     """One entry per spatial axis; torch counts the axes of the weight here."""
     if weight.ndim < 3:
         raise RuntimeError("weight should have at least three dimensions")
@@ -214,7 +214,7 @@ def _pads(
     if isinstance(padding, str):
         totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((pad, pad) for pad in _per_axis("padding", padding, weight, n))
+    return tuple((pad, pad) for pad in per_axis("padding", padding, weight, n))
 
 
 def _check_bias_dtype(input: jax.Array, bias: jax.Array | None) -> None:

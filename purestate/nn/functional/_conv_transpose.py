@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from purestate.nn.functional._conv import _per_axis
+from purestate.nn.functional._conv import per_axis
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._options import IntOrInts, ints, listed
 
@@ -162,10 +162,10 @@ def _conv_transpose(
             f"but got input of size: {listed(input.shape)}"
         )
     batched = input if input.ndim == n + 2 else input[None]
-    stride = _per_axis("stride", stride, weight, n)
-    padding = _per_axis("padding", padding, weight, n)
-    dilation = _per_axis("dilation", dilation, weight, n)
-    output_padding = _per_axis("output_padding", output_padding, weight, n)
+    stride = per_axis("stride", stride, weight, n)
+    padding = per_axis("padding", padding, weight, n)
+    dilation = per_axis("dilation", dilation, weight, n)
+    output_padding = per_axis("output_padding", output_padding, weight, n)
     _check_options(stride, padding, output_padding, groups, dilation)
     _check_shapes(batched, weight, bias, groups)
     reach = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]

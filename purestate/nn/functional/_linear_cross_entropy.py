@@ -16,7 +16,7 @@ from purestate._warning import warn
 from purestate.nn.functional._dtypes import widen
 from purestate.nn.functional._linear import linear
 from purestate.nn.functional._linear_cross_entropy_options import LinearCrossEntropyOptions
-from purestate.nn.functional._loss import _target_weights, cross_entropy
+from purestate.nn.functional._loss import cross_entropy, target_weights
 from purestate.nn.functional._loss_checks import check_classes
 from purestate.nn.functional._reduction import check_floating, reduced
 
@@ -158,7 +158,7 @@ def _chunked(
     dtype = widen(jnp.zeros((), input.dtype)).dtype
     batch, classes = input.shape[0], linear_weight.shape[0]
     logits: Any = jax.ShapeDtypeStruct((batch, classes), dtype)
-    counts, index, weights = _target_weights(logits, target, weight, ignore_index)
+    counts, index, weights = target_weights(logits, target, weight, ignore_index)
 
     @jax.checkpoint
     def losses(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:

@@ -115,7 +115,7 @@ def _along_classes(weight: jax.Array, input: jax.Array) -> jax.Array:
     return weight.reshape(-1, *(1,) * (input.ndim - 1 - _class_axis(input)))
 
 
-def _target_weights(
+def target_weights(
     input: jax.Array, target: jax.Array, weight: jax.Array | None, ignore_index: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Which targets count, their index (past the end if it is not a class), and their weight."""
@@ -135,7 +135,7 @@ def _nll(
     dtype, input = input.dtype, widen(input)
     if input.ndim == 1:
         target = target.reshape(())
-    counts, index, weights = _target_weights(input, target, weight, ignore_index)
+    counts, index, weights = target_weights(input, target, weight, ignore_index)
     axis = _class_axis(input)
     if input.ndim == 1:
         picked = input.at[index].get(mode="fill")
@@ -161,7 +161,7 @@ def _hard(
     if label_smoothing <= 0.0:
         return loss
     logs = widen(logs)
-    counts, _, weights = _target_weights(logs, target, weight, ignore_index)
+    counts, _, weights = target_weights(logs, target, weight, ignore_index)
     spread = logs if weight is None else logs * _along_classes(weight.astype(logs.dtype), logs)
     # (N, *): every class counts the same.
     smooth = reduced(jnp.where(counts, -spread.sum(axis), 0), reduction, weights)

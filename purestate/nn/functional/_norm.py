@@ -177,7 +177,7 @@ def _layer_norm(
     check_dtypes("LayerNormKernelImpl", input, weight, bias)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     mean, var = _moments(input, axes)
-    return _affine(_normalised(input, mean, var, eps), weight, bias, shape, input.dtype)
+    return affine(normalised(input, mean, var, eps), weight, bias, shape, input.dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("num_groups", "eps"))
@@ -213,9 +213,9 @@ def group_norm(
     # (N, groups, channels of the group, *)
     grouped = input.reshape(batch, num_groups, channels // num_groups, *input.shape[2:])
     mean, var = _moments(grouped, tuple(range(2, grouped.ndim)))
-    output = _normalised(grouped, mean, var, eps).reshape(input.shape)
+    output = normalised(grouped, mean, var, eps).reshape(input.shape)
     per_channel = (1, -1) + (1,) * (input.ndim - 2)
-    return _affine(output, weight, bias, per_channel, input.dtype)
+    return affine(output, weight, bias, per_channel, input.dtype)
 
 
 def _tracked(
@@ -241,10 +241,10 @@ def _tracked(
     else:
         mean, var = _moments(input, axes)
         count = math.prod(input.shape[axis] for axis in axes)
-        running_mean = _moved(running_mean, mean, momentum)
-        running_var = _moved(running_var, var * (count / (count - 1)), momentum)
-    output = _normalised(input, mean, var, eps)
-    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
+        running_mean = moved(running_mean, mean, momentum)
+        running_var = moved(running_var, var * (count / (count - 1)), momentum)
+    output = normalised(input, mean, var, eps)
+    return affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
 
 
 def _moments(input: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
@@ -254,17 +254,19 @@ def _moments(input: jax.Array, axes: tuple[int, ...]) -> tuple[jax.Array, jax.Ar
     return mean, jnp.square(input - mean).mean(axes, keepdims=True)
 
 
-def _normalised(input: jax.Array, mean: jax.Array, var: jax.Array, eps: float) -> jax.Array:
+def normalised(input: jax.Array, mean: jax.Array, var: jax.Array, eps: float) -> jax.Array:
+    """The input by its mean and variance; half types in float32."""
     return (widen(input) - mean) * lax.rsqrt(var + jnp.asarray(eps, var.dtype))
 
 
-def _affine(
+def affine(
     x: jax.Array,
     weight: jax.Array | None,
     bias: jax.Array | None,
     shape: tuple[int, ...],
     dtype: jnp.dtype,
 ) -> jax.Array:
+    """Times the weight plus the bias, which are read in a shape that broadcasts; cast at the end."""
     if weight is not None:
         x = x * widen(weight).reshape(shape)
     if bias is not None:
@@ -272,12 +274,12 @@ def _affine(
     return x.astype(dtype)
 
 
-def _moved(running: jax.Array, new: jax.Array, momentum: float | jax.Array) -> jax.Array:
+def moved(running: jax.Array, new: jax.Array, momentum: float | jax.Array) -> jax.Array:
     """The running statistic moved towards the new one; outside every derivative.
 
     ``new`` is ``(1, C, 1, ...)``, or ``(N, C, 1, ...)`` of which the mean over ``N`` counts.
     """
     new = new.reshape(-1, running.size).mean(0)
     momentum = jnp.asarray(momentum).astype(new.dtype)
-    moved = (1 - momentum) * widen(running) + momentum * new
-    return lax.stop_gradient(moved.astype(running.dtype))
+    mixed = (1 - momentum) * widen(running) + momentum * new
+    return lax.stop_gradient(mixed.astype(running.dtype))

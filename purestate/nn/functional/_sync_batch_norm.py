@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from purestate.nn.functional._dtypes import widen
-from purestate.nn.functional._norm import Statistics, _affine, _moved, _normalised
+from purestate.nn.functional._norm import Statistics, affine, moved, normalised
 from purestate.nn.functional._norm_checks import check_channels, check_dtypes
 
 
@@ -66,8 +66,8 @@ def sync_batch_norm(
     mean = mean_of(widen(input))
     var = mean_of(jnp.square(widen(input) - mean))
     if running_mean is not None and running_var is not None:
-        running_mean = _moved(running_mean, mean, momentum)
-        running_var = _moved(running_var, var * (count / (count - 1)), momentum)
-    output = _normalised(input, mean, var, eps)
+        running_mean = moved(running_mean, mean, momentum)
+        running_var = moved(running_var, var * (count / (count - 1)), momentum)
+    output = normalised(input, mean, var, eps)
     per_channel = (1, -1) + (1,) * (input.ndim - 2)
-    return _affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
+    return affine(output, weight, bias, per_channel, input.dtype), running_mean, running_var
