@@ -17,7 +17,7 @@ from purestate._module import Module
 from purestate.nn._construction import draws_again
 from purestate.nn.container import ModuleList, Sequential
 from purestate.nn.functional._known import known
-from purestate.nn.functional._reduction import size
+from purestate.nn.functional._shapes import shown
 from purestate.nn.functional._softmax import log_softmax
 from purestate.nn.linear import Linear
 
@@ -130,7 +130,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if input.ndim != target.ndim + 1:
             raise RuntimeError(
                 f"{target.ndim}D target tensor expects {target.ndim + 1}D input tensors, "
-                f"but found inputs with size {size(input)}"
+                f"but found inputs with size {shown(input.shape)}"
             )
         if known(target):
             values = np.asarray(target)

@@ -16,7 +16,8 @@ from purestate.nn.functional._conv_transpose import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from purestate.nn.functional._options import IntOrInts, listed
+from purestate.nn.functional._options import IntOrInts
+from purestate.nn.functional._shapes import shown
 
 
 __all__ = ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -102,7 +103,7 @@ class _ConvTransposeNd(_ConvNd):
             if not low <= size <= high:
                 raise ValueError(
                     f"requested an output size of {output_size}, but valid sizes range from "
-                    f"{smallest} to {largest} (for an input of torch.Size({listed(input.shape[2:])}))"
+                    f"{smallest} to {largest} (for an input of {shown(input.shape[2:])})"
                 )
         return tuple(size - low for size, low in zip(output_size, smallest, strict=True))
 

@@ -16,7 +16,8 @@ from purestate.nn._construction import draws_again
 from purestate.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm, _NormBase
 from purestate.nn.conv import Conv1d, Conv2d, Conv3d, _ConvNd
 from purestate.nn.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from purestate.nn.functional._options import IntOrInts, listed
+from purestate.nn.functional._options import IntOrInts
+from purestate.nn.functional._shapes import shown
 from purestate.nn.instancenorm import (
     InstanceNorm1d,
     InstanceNorm2d,
@@ -125,7 +126,7 @@ class _LazyConvBase(LazyModuleMixin, _ConvNd):
         if input.ndim not in (unbatched, unbatched + 1):
             raise RuntimeError(
                 f"Expected {unbatched}D (unbatched) or {unbatched + 1}D (batched) input to "
-                f"{type(self).__name__}, but got input of size: torch.Size({listed(input.shape)})"
+                f"{type(self).__name__}, but got input of size: {shown(input.shape)}"
             )
         return input.shape[-unbatched]
 

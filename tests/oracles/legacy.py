@@ -18,7 +18,7 @@ from purestate import nn
 from purestate.nn import functional as F
 from tests.oracles.adapters import ADAPTERS
 from tests.oracles.module_db import compare_call, dtype
-from tests.oracles.op_db import Report
+from tests.oracles.op_db import Report, described
 from tests.parity import check_function, raised, to_numpy
 
 
@@ -51,9 +51,7 @@ def check(about: str) -> Report:
     for case in chosen:
         error = raised(case.compare)
         if error is not None:
-            failures.append(
-                f"{case.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            failures.append(described(case.name, error))
     return Report(about, len(chosen) - len(failures), len(chosen), failures)
 
 

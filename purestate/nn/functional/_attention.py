@@ -27,6 +27,7 @@ from jax import lax
 from purestate.nn.functional._dropout import dropout
 from purestate.nn.functional._dtypes import cpp_type, scalar_type, widen
 from purestate.nn.functional._options import listed
+from purestate.nn.functional._shapes import broadcast
 
 
 __all__ = ["scaled_dot_product_attention"]
@@ -291,7 +292,7 @@ def _product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, 
                 f"({math.prod(left[:-1])}x{left[-1]} and {right[0]}x{right[1]})"
             )
         return (*left[:-1], columns)
-    batch = _broadcast(left[:-2], right[:-2])
+    batch = broadcast(left[:-2], right[:-2])
     if left[-1] != right[-2]:
         count = math.prod(batch)
         raise RuntimeError(
@@ -302,21 +303,8 @@ def _product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, 
 
 
 def _check_mask(mask: tuple[int, ...], scores: tuple[int, ...]) -> None:
-    shape = _broadcast(scores, mask)
+    shape = broadcast(scores, mask)
     if shape != scores:
         raise RuntimeError(
             f"output with shape {listed(scores)} doesn't match the broadcast shape {listed(shape)}"
         )
-
-
-def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    ndim = max(len(a), len(b))
-    wide = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in (a, b)]
-    for axis in reversed(range(ndim)):
-        left, right = wide[0][axis], wide[1][axis]
-        if left != right and 1 not in (left, right):
-            raise RuntimeError(
-                f"The size of tensor a ({left}) must match the size of tensor b ({right}) "
-                f"at non-singleton dimension {axis}"
-            )
-    return jnp.broadcast_shapes(*wide)

@@ -13,7 +13,7 @@ from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._elementwise import absolute
 from purestate.nn.functional._operands import check_subtraction
 from purestate.nn.functional._options import axis, ints
-from purestate.nn.functional._reduction import broadcast
+from purestate.nn.functional._shapes import broadcast
 from purestate.nn.functional._vector_norm import vector_norm
 
 

@@ -16,7 +16,7 @@ from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._embedding import embedding
 from purestate.nn.functional._known import known
-from purestate.nn.functional._reduction import size
+from purestate.nn.functional._shapes import shown
 
 
 __all__ = ["embedding_bag"]
@@ -97,8 +97,8 @@ def embedding_bag(
 def _check_shapes(input, weight, offsets, per_sample_weights) -> None:
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise ValueError(
-            f"embedding_bag: If per_sample_weights ({size(per_sample_weights)}) is not None, then it "
-            f"must have the same shape as the input ({size(input)})"
+            f"embedding_bag: If per_sample_weights ({shown(per_sample_weights.shape)}) is not None, "
+            f"then it must have the same shape as the input ({shown(input.shape)})"
         )
     if weight.ndim != 2:
         raise ValueError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")

@@ -22,8 +22,8 @@ import numpy as np
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._options import listed
-from purestate.nn.functional._reduction import size as shape_of
 from purestate.nn.functional._resampling import cubic_weights
+from purestate.nn.functional._shapes import shown
 
 
 __all__ = ["affine_grid", "grid_sample"]
@@ -214,7 +214,7 @@ def affine_grid(theta: jax.Array, size: Sequence[int], align_corners: bool | Non
     if theta.ndim != 3 or theta.shape[1:] != (n, n + 1):
         raise ValueError(
             f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {size}. "
-            f"Got {shape_of(theta)}."
+            f"Got {shown(theta.shape)}."
         )
     if align_corners and min(size[2:]) == 1:
         warn(

@@ -18,12 +18,12 @@ from purestate.nn.functional._graft import graft
 from purestate.nn.functional._known import known
 from purestate.nn.functional._operands import check_cast, check_comparison, check_subtraction
 from purestate.nn.functional._reduction import (
-    broadcast,
     check_reduction,
     overridden,
     reduced,
     settled,
 )
+from purestate.nn.functional._shapes import broadcast
 
 
 __all__ = ["gaussian_nll_loss", "kl_div", "poisson_nll_loss"]

@@ -21,7 +21,8 @@ from purestate.nn.functional._loss_checks import (
     check_unit_interval,
 )
 from purestate.nn.functional._operands import check_cast
-from purestate.nn.functional._reduction import check_fits, check_floating, reduced, settled, size
+from purestate.nn.functional._reduction import check_fits, check_floating, reduced, settled
+from purestate.nn.functional._shapes import shown
 from purestate.nn.functional._softmax import log_softmax
 
 
@@ -224,8 +225,8 @@ def binary_cross_entropy(
     reduction = settled(reduction, size_average, reduce)
     if target.shape != input.shape:
         raise ValueError(
-            f"Using a target size ({size(target)}) that is different to the input size "
-            f"({size(input)}) is deprecated. Please ensure they have the same size."
+            f"Using a target size ({shown(target.shape)}) that is different to the input size "
+            f"({shown(input.shape)}) is deprecated. Please ensure they have the same size."
         )
     check_binary_weight(target, weight)
     if target.dtype != input.dtype:
@@ -293,7 +294,9 @@ def binary_cross_entropy_with_logits(
     """
     reduction = settled(reduction, size_average, reduce)
     if target.shape != input.shape:
-        raise ValueError(f"Target size ({size(target)}) must be the same as input size ({size(input)})")
+        raise ValueError(
+            f"Target size ({shown(target.shape)}) must be the same as input size ({shown(input.shape)})"
+        )
     check_floating("log_sigmoid_cpu", input)
     if pos_weight is not None:
         check_fits(input.shape, pos_weight, first=True)

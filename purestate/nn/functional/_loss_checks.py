@@ -7,7 +7,8 @@ import numpy as np
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._known import known
 from purestate.nn.functional._options import listed
-from purestate.nn.functional._reduction import check_fits, size
+from purestate.nn.functional._reduction import check_fits
+from purestate.nn.functional._shapes import shown
 
 
 def check_classes(
@@ -106,7 +107,7 @@ def check_binary_weight(target: jax.Array, weight: jax.Array | None) -> None:
         if one != other and 1 not in (one, other):
             raise RuntimeError(
                 f"Attempting to broadcast a dimension of length {other} at {-place}! Mismatching "
-                f"argument at index 1 had {size(weight)}; but expected shape should be "
+                f"argument at index 1 had {shown(weight.shape)}; but expected shape should be "
                 f"broadcastable to {listed(target.shape)}"
             )
     check_fits(target.shape, weight)

@@ -17,7 +17,6 @@ from purestate.nn.functional._known import known
 from purestate.nn.functional._operands import check_cast, check_negation, check_subtraction
 from purestate.nn.functional._options import listed
 from purestate.nn.functional._reduction import (
-    broadcast,
     check_fits,
     check_floating,
     check_reduction,
@@ -25,6 +24,7 @@ from purestate.nn.functional._reduction import (
     reduced,
     settled,
 )
+from purestate.nn.functional._shapes import broadcast
 
 
 __all__ = [

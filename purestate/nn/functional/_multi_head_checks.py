@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from purestate._warning import warn
-from purestate.nn.functional._options import listed
+from purestate.nn.functional._shapes import shown
 
 
 Shape = tuple[int, ...]
@@ -50,7 +50,7 @@ def check_ranks(
         expected = (num_heads, query.shape[0], key.shape[0])
         if not batched and attn_mask.ndim == 3 and attn_mask.shape != expected:
             raise AssertionError(
-                f"Expected `attn_mask` shape to be {expected} but got {sizes(attn_mask.shape)}"
+                f"Expected `attn_mask` shape to be {expected} but got {shown(attn_mask.shape)}"
             )
     return batched
 
@@ -93,10 +93,10 @@ def check_sizes(shapes: list[Shape], embed_dim: int, num_heads: int, separate: b
         raise AssertionError(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
     if separate and key[:2] != value[:2]:
         raise AssertionError(
-            f"key's sequence and batch dims {sizes(key[:2])} do not match value's {sizes(value[:2])}"
+            f"key's sequence and batch dims {shown(key[:2])} do not match value's {shown(value[:2])}"
         )
     if not separate and key != value:
-        raise AssertionError(f"key shape {sizes(key)} does not match value shape {sizes(value)}")
+        raise AssertionError(f"key shape {shown(key)} does not match value shape {shown(value)}")
 
 
 def check_projections(
@@ -119,11 +119,11 @@ def check_projections(
         assert weight is not None
         if weight.shape != (width, size):
             raise AssertionError(
-                f"expecting {name} weights shape of {(width, size)}, but got {sizes(weight.shape)}"
+                f"expecting {name} weights shape of {(width, size)}, but got {shown(weight.shape)}"
             )
     if bias is not None and bias.shape != (3 * width,):
         part = -(-bias.shape[0] // 3)  # As torch's chunk divides it.
-        raise AssertionError(f"expecting query bias shape of {(width,)}, but got {sizes((part,))}")
+        raise AssertionError(f"expecting query bias shape of {(width,)}, but got {shown((part,))}")
 
 
 def check_mask_shape(mask: jax.Array, length: int, keys: int, batch_heads: int) -> None:
@@ -131,7 +131,7 @@ def check_mask_shape(mask: jax.Array, length: int, keys: int, batch_heads: int) 
     expected = (length, keys) if mask.ndim == 2 else (batch_heads, length, keys)
     if mask.shape != expected:
         raise RuntimeError(
-            f"The shape of the {mask.ndim}D attn_mask is {sizes(mask.shape)}, but should be {expected}."
+            f"The shape of the {mask.ndim}D attn_mask is {shown(mask.shape)}, but should be {expected}."
         )
 
 
@@ -173,8 +173,3 @@ def check_padding(mask: jax.Array, batch: int, keys: int, extra: int) -> None:
         raise AssertionError(
             f"Expected key_padded_mask.shape[1] to be {keys + extra}, but got {mask.shape[1] + extra}"
         )
-
-
-def sizes(shape: Shape) -> str:
-    """A shape as torch prints it."""
-    return f"torch.Size({listed(shape)})"

@@ -25,7 +25,7 @@ from purestate.nn.functional._norm_checks import (
     check_groups,
     check_layer,
 )
-from purestate.nn.functional._options import listed
+from purestate.nn.functional._shapes import shown
 
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
@@ -112,8 +112,7 @@ def instance_norm(
     """
     if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise ValueError(
-            "Expected more than 1 spatial element when training, "
-            f"got input size torch.Size({listed(input.shape)})"
+            f"Expected more than 1 spatial element when training, got input size {shown(input.shape)}"
         )
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError(

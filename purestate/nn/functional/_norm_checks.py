@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from purestate.nn.functional._dtypes import is_half, scalar_type
 from purestate.nn.functional._options import listed
+from purestate.nn.functional._shapes import shown
 
 
 def check_channels(
@@ -24,8 +25,7 @@ def check_channels(
     channels = shape[1] if len(shape) > 1 else 0
     if training and not merged and math.prod(shape) == channels > 0:
         raise ValueError(
-            "Expected more than 1 value per channel when training, "
-            f"got input size torch.Size({listed(shape)})"
+            f"Expected more than 1 value per channel when training, got input size {shown(shape)}"
         )
     if training and not merged and eps <= 0:
         raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")

@@ -19,7 +19,8 @@ from purestate.nn.functional._operands import (
     check_subtraction,
 )
 from purestate.nn.functional._options import listed
-from purestate.nn.functional._reduction import broadcast, check_reduction, reduced, settled, size
+from purestate.nn.functional._reduction import check_reduction, reduced, settled
+from purestate.nn.functional._shapes import broadcast, shown
 
 
 __all__ = [
@@ -172,7 +173,8 @@ def margin_ranking_loss(
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
-            f"input1: {size(input1)}, input2: {size(input2)}, target: {size(target)} "
+            f"input1: {shown(input1.shape)}, input2: {shown(input2.shape)}, "
+            f"target: {shown(target.shape)} "
         )
     check_subtraction(input1, input2)
     shape = broadcast(input1.shape, input2.shape)

@@ -6,9 +6,12 @@ directions are put together is in ``_recurrent_network.py``.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
+from purestate.nn.functional import _gates
+from purestate.nn.functional._gates import Gates
 from purestate.nn.functional._packed import BatchSizes
 from purestate.nn.functional._recurrent_network import Options, network
 
@@ -63,22 +66,9 @@ def lstm(
     """
     if hx is not None and len(hx) != 2:
         raise RuntimeError("lstm expects two hidden states")
+    options = (num_layers, bias, dropout, training, bidirectional, batch_first, batch_sizes)
     output, (h, c) = network(
-        "lstm",
-        input,
-        hx,
-        tuple(weights),
-        Options(
-            num_layers,
-            bias,
-            dropout,
-            training,
-            bidirectional,
-            batch_first,
-            batch_sizes,
-            proj_size=proj_size,
-        ),
-        rng,
+        "lstm", _gates.LSTM, input, hx, tuple(weights), Options(*options, proj_size), rng
     )
     return output, (h, c)
 
@@ -102,24 +92,8 @@ def gru(
     Arguments and errors as :func:`lstm`, but a weight has three row blocks, reset, update and new
     gate, there is no projection, and the state is ``h`` alone.
     """
-    output, (h,) = network(
-        "gru",
-        input,
-        None if hx is None else (hx,),
-        tuple(weights),
-        Options(
-            num_layers,
-            bias,
-            dropout,
-            training,
-            bidirectional,
-            batch_first,
-            batch_sizes,
-            proj_size=0,
-        ),
-        rng,
-    )
-    return output, h
+    options = (num_layers, bias, dropout, training, bidirectional, batch_first, batch_sizes)
+    return _of_one_state("gru", _gates.GRU, input, hx, weights, options, rng)
 
 
 def rnn_tanh(
@@ -140,24 +114,8 @@ def rnn_tanh(
 
     Arguments and errors as :func:`gru`, but a weight has one row block.
     """
-    output, (h,) = network(
-        "rnn_tanh",
-        input,
-        None if hx is None else (hx,),
-        tuple(weights),
-        Options(
-            num_layers,
-            bias,
-            dropout,
-            training,
-            bidirectional,
-            batch_first,
-            batch_sizes,
-            proj_size=0,
-        ),
-        rng,
-    )
-    return output, h
+    options = (num_layers, bias, dropout, training, bidirectional, batch_first, batch_sizes)
+    return _of_one_state("rnn_tanh", _gates.TANH, input, hx, weights, options, rng)
 
 
 def rnn_relu(
@@ -175,21 +133,20 @@ def rnn_relu(
     rng: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """:func:`rnn_tanh` with the positive part in place of tanh; derivative 0 at 0."""
-    output, (h,) = network(
-        "rnn_relu",
-        input,
-        None if hx is None else (hx,),
-        tuple(weights),
-        Options(
-            num_layers,
-            bias,
-            dropout,
-            training,
-            bidirectional,
-            batch_first,
-            batch_sizes,
-            proj_size=0,
-        ),
-        rng,
-    )
+    options = (num_layers, bias, dropout, training, bidirectional, batch_first, batch_sizes)
+    return _of_one_state("rnn_relu", _gates.RELU, input, hx, weights, options, rng)
+
+
+def _of_one_state(
+    function: str,
+    gates: Gates,
+    input: jax.Array,
+    hx: jax.Array | None,
+    weights: Sequence[jax.Array],
+    options: tuple[Any, ...],
+    rng: jax.Array | None,
+) -> tuple[jax.Array, jax.Array]:
+    """The network whose state is ``h`` alone."""
+    state = None if hx is None else (hx,)
+    output, (h,) = network(function, gates, input, state, tuple(weights), Options(*options), rng)
     return output, h

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from purestate.nn.functional import _gates
-from purestate.nn.functional._gates import Arrays
+from purestate.nn.functional._gates import Arrays, Gates
 from purestate.nn.functional._recurrence import Weights
 from purestate.nn.functional._recurrent_checks import check_cell, check_dtypes
 
@@ -43,7 +43,7 @@ def lstm_cell(
         ValueError: For an input or state of other axes.
         RuntimeError: For sizes or dtypes that do not fit.
     """
-    h, c = _step("LSTMCell", input, hx, Weights(w_ih, w_hh, b_ih, b_hh))
+    h, c = _step(_gates.LSTM, input, hx, Weights(w_ih, w_hh, b_ih, b_hh))
     return h, c
 
 
@@ -60,7 +60,7 @@ def gru_cell(
     Arguments and errors as :func:`lstm_cell`, with three row blocks, reset, update and new gate, and
     one array as state.
     """
-    return _step("GRUCell", input, _only(hx), Weights(w_ih, w_hh, b_ih, b_hh))[0]
+    return _step(_gates.GRU, input, _only(hx), Weights(w_ih, w_hh, b_ih, b_hh))[0]
 
 
 def rnn_tanh_cell(
@@ -75,7 +75,7 @@ def rnn_tanh_cell(
 
     Arguments and errors as :func:`gru_cell`, with one row block.
     """
-    return _step("RNNCell", input, _only(hx), Weights(w_ih, w_hh, b_ih, b_hh))[0]
+    return _step(_gates.TANH, input, _only(hx), Weights(w_ih, w_hh, b_ih, b_hh))[0]
 
 
 def rnn_relu_cell(
@@ -87,23 +87,16 @@ def rnn_relu_cell(
     b_hh: jax.Array | None = None,
 ) -> jax.Array:
     """:func:`rnn_tanh_cell` with the positive part in place of tanh (``torch.rnn_relu_cell``)."""
-    weights = Weights(w_ih, w_hh, b_ih, b_hh)
-    return _step("RNNCell", input, _only(hx), weights, is_relu=True)[0]
-
-
-_GATES = {"LSTMCell": _gates.LSTM, "GRUCell": _gates.GRU, "RNNCell": _gates.TANH}
+    return _step(_gates.RELU, input, _only(hx), Weights(w_ih, w_hh, b_ih, b_hh))[0]
 
 
 def _only(hx: jax.Array | None) -> Arrays | None:
     return None if hx is None else (hx,)
 
 
-@functools.partial(jax.jit, static_argnames=("name", "is_relu"))
-def _step(
-    name: str, input: jax.Array, hx: Arrays | None, weights: Weights, is_relu: bool = False
-) -> Arrays:
-    gates = _gates.RELU if is_relu else _GATES[name]
-    check_cell(name, gates, input, hx, weights)
+@functools.partial(jax.jit, static_argnames="gates")
+def _step(gates: Gates, input: jax.Array, hx: Arrays | None, weights: Weights) -> Arrays:
+    check_cell(f"{gates.name}Cell", gates, input, hx, weights)
     is_batched = input.ndim == 2
     x = jnp.atleast_2d(input).T  # (in, N)
     if hx is None:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purestate.nn.functional import _gates
 from purestate.nn.functional._dropout import dropout as drop
-from purestate.nn.functional._gates import Arrays
+from purestate.nn.functional._gates import Arrays, Gates
 from purestate.nn.functional._packed import BatchSizes, is_step, packed, padded
 from purestate.nn.functional._recurrence import Weights, recurrence
 from purestate.nn.functional._recurrent_checks import check_axes, check_state, check_weights
@@ -33,7 +32,7 @@ class Options(NamedTuple):
     bidirectional: bool
     batch_first: bool
     batch_sizes: BatchSizes | None
-    proj_size: int
+    proj_size: int = 0
 
     @property
     def directions(self) -> int:
@@ -41,17 +40,10 @@ class Options(NamedTuple):
         return 2 if self.bidirectional else 1
 
 
-_GATES = {
-    "lstm": _gates.LSTM,
-    "gru": _gates.GRU,
-    "rnn_tanh": _gates.TANH,
-    "rnn_relu": _gates.RELU,
-}
-
-
-@functools.partial(jax.jit, static_argnames=("function", "options"))
+@functools.partial(jax.jit, static_argnames=("function", "gates", "options"))
 def network(
     function: str,
+    gates: Gates,
     input: jax.Array,
     hx: Arrays | None,
     weights: Arrays,
@@ -59,7 +51,7 @@ def network(
     rng: jax.Array | None,
 ) -> tuple[jax.Array, Arrays]:
     """Run a network; the arguments are those of the public functions in ``_recurrent.py``."""
-    gates, directions = _GATES[function], options.directions
+    directions = options.directions
     check_axes(gates, input, hx, options.batch_sizes)
     is_batched = input.ndim == 3
     if options.batch_sizes is not None:

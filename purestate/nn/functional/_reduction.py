@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._options import listed
+from purestate.nn.functional._shapes import broadcast
 
 
 def settled(
@@ -70,30 +71,6 @@ def reduced(losses: jax.Array, reduction: str, weight: jax.Array | None = None) 
     if reduction == "sum":
         return losses.sum()
     return losses.mean() if weight is None else losses.sum() / weight.sum()
-
-
-def size(array: jax.Array) -> str:
-    """A shape as torch prints it: ``torch.Size([2, 3])``."""
-    return f"torch.Size({listed(array.shape)})"
-
-
-def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    """The shape that both broadcast to.
-
-    Raises:
-        RuntimeError: There is none.
-    """
-    count = max(len(a), len(b))
-    for axis in range(count - 1, -1, -1):
-        place = axis - count
-        one = a[place] if -place <= len(a) else 1
-        other = b[place] if -place <= len(b) else 1
-        if one != other and 1 not in (one, other):
-            raise RuntimeError(
-                f"The size of tensor a ({one}) must match the size of tensor b ({other}) at "
-                f"non-singleton dimension {axis}"
-            )
-    return jnp.broadcast_shapes(tuple(a), tuple(b))
 
 
 def check_fits(shape: Sequence[int], weight: jax.Array, first: bool = False) -> None:

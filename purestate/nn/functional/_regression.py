@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from purestate._warning import warn
 from purestate.nn.functional._operands import check_cast, check_mean, check_subtraction
-from purestate.nn.functional._reduction import broadcast, check_floating, reduced, settled, size
+from purestate.nn.functional._reduction import check_floating, reduced, settled
+from purestate.nn.functional._shapes import broadcast, shown
 
 
 __all__ = ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"]
@@ -197,8 +198,8 @@ def _checked(
     """Check the shapes, with torch's warning when they differ, and settle the reduction."""
     if target.shape != input.shape:
         warn(
-            f"Using a target size ({size(target)}) that is different to the input size "
-            f"({size(input)}). This will likely lead to incorrect results due to broadcasting. "
+            f"Using a target size ({shown(target.shape)}) that is different to the input size "
+            f"({shown(input.shape)}). This will likely lead to incorrect results due to broadcasting. "
             "Please ensure they have the same size.",
         )
     broadcast(input.shape, target.shape)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 from jax import lax
 
-from purestate.nn.functional._options import listed
+from purestate.nn.functional._options import expanded, listed
 
 
 _COUNTS = ("one int", "two ints", "three ints")
@@ -161,8 +161,7 @@ def windows(
     check_count(name, "padding", padding, n, allow_none=False)
     check_count(name, "dilation", dilation, n, allow_none=False)
     kernel, stride, padding, dilation = (
-        value * n if len(value) == 1 else value
-        for value in (kernel, stride or kernel, padding, dilation)
+        expanded(value, n) for value in (kernel, stride or kernel, padding, dilation)
     )
     if len(shape) not in (n + 1, n + 2):
         check_input(name, shape, n)
