@@ -141,7 +141,7 @@ def _in_blocks(
 
     split = jax.tree.map(lambda steps: steps.reshape(whole, BLOCK, *steps.shape[1:]), blocks)
     last, made = lax.scan(block, start, split, reverse=is_reverse)
-    made = jax.tree.map(lambda steps: steps.reshape(-1, *steps.shape[2:]), made)
+    made = jax.tree.map(lambda steps: steps.reshape(whole * BLOCK, *steps.shape[2:]), made)
     if rest:
         last, of_remainder = block(last, remainder)
         made = jax.tree.map(

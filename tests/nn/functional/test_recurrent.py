@@ -180,6 +180,14 @@ def test_a_batch_of_none():
     check_function(ours, theirs, (*empty, *weights), gradient=False)
 
 
+@pytest.mark.parametrize("length", [3, 4, 9])
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_batch_of_none_in_both_directions(name, length):
+    ours, theirs, (_, _, *weights) = other_case(name, bidirectional=True, batch_first=True)
+    empty = (torch.zeros(0, length, 3), torch.zeros(2, 0, 4))
+    check_function(ours, theirs, (*empty, *weights))
+
+
 def test_dropout_is_between_layers_and_is_the_keys():
     ours, _, args = case(num_layers=2)
     arrays = to_jax(list(args))
