@@ -10,7 +10,6 @@ import numpy as np
 from jax import lax
 
 from purestate.nn.functional._dtypes import scalar_type, widen
-from purestate.nn.functional._elementwise import absolute
 from purestate.nn.functional._operands import check_subtraction
 from purestate.nn.functional._options import axis, ints
 from purestate.nn.functional._shapes import broadcast
@@ -146,12 +145,19 @@ def pdist(input: jax.Array, p: float = 2.0) -> jax.Array:
     difference = input[first] - input[second]
     if input.shape[1] == 0:
         return jnp.zeros(len(first), input.dtype)
+    if p == 1:
+        return _size(difference).sum(1).astype(input.dtype)
     return _greatest(difference) if p == math.inf else vector_norm(difference, p, (1,))
+
+
+def _size(x: jax.Array) -> jax.Array:
+    """``|x|`` with the derivatives that torch has for this function alone: 0 at 0, NaN at NaN."""
+    return widen(x) * jnp.sign(widen(x))
 
 
 def _greatest(x: jax.Array) -> jax.Array:
     """The greatest absolute value of each row; of several, torch gives each the whole derivative."""
-    size = absolute(widen(x))
+    size = _size(x)
     greatest = lax.stop_gradient(size.max(1))
     is_greatest = (size == greatest[:, None]) & jnp.isfinite(size)
     # Zero, with the derivative of the entries.

@@ -56,5 +56,7 @@ def as_float(input: jax.Array) -> jax.Array:
 
 
 def absolute(x: jax.Array) -> jax.Array:
-    """``|x|`` with torch's derivative at 0, which is 0; that of ``jnp.abs`` is 1."""
-    return x * jnp.sign(x) if jnp.isrealobj(x) else jnp.abs(x)
+    """``|x|`` with torch's derivative at 0 and NaN, which is 0; that of ``jnp.abs`` is 1 and NaN."""
+    if not jnp.isrealobj(x):
+        return jnp.abs(x)
+    return x * jnp.where(jnp.isnan(x), 0, jnp.sign(x))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from purestate._warning import warn
+from purestate.nn.functional._elementwise import absolute
 from purestate.nn.functional._operands import check_cast, check_mean, check_subtraction
 from purestate.nn.functional._reduction import check_floating, reduced, settled
 from purestate.nn.functional._shapes import broadcast, shown
@@ -61,7 +62,7 @@ def l1_loss(
     reduction: str = "mean",
     weight: jax.Array | None = None,
 ) -> jax.Array:
-    """``|input - target|`` (``torch.nn.functional.l1_loss``); derivative 0 at 0.
+    """``|input - target|`` (``torch.nn.functional.l1_loss``); derivative 0 at 0 and NaN.
 
     Args and Returns: See :func:`mse_loss`.
 
@@ -78,11 +79,7 @@ def l1_loss(
 
 @functools.partial(jax.jit, static_argnames="reduction")
 def _l1(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
-    difference = input - target
-    if jnp.iscomplexobj(difference):
-        return _weighted(jnp.abs(difference), weight, reduction)
-    # The absolute value, but with the derivative 0 at 0: that of JAX's own is 1.
-    return _weighted(difference * jnp.sign(difference), weight, reduction)
+    return _weighted(absolute(input - target), weight, reduction)
 
 
 def smooth_l1_loss(
@@ -129,7 +126,9 @@ def smooth_l1_loss(
 def _smooth_l1(input: jax.Array, target: jax.Array, reduction: str, beta: float) -> jax.Array:
     difference = input - target
     size = jnp.abs(difference)
-    losses = jnp.where(size < beta, 0.5 * difference * difference / beta, size - 0.5 * beta)
+    is_far = size >= beta
+    near = jnp.where(is_far, 0, difference)  # Far away no slope of the parabola is infinite.
+    losses = jnp.where(is_far, size - 0.5 * beta, 0.5 * near * near / beta)
     return reduced(losses, reduction)
 
 
@@ -140,7 +139,7 @@ def huber_loss(
     delta: float = 1.0,
     weight: jax.Array | None = None,
 ) -> jax.Array:
-    """``d**2 / 2`` for ``d = |input - target| <= delta``, else ``delta (d - delta / 2)``.
+    """``d**2 / 2`` for ``d = |input - target| < delta``, else ``delta (d - delta / 2)``.
 
     Torch's name: ``torch.nn.functional.huber_loss``.
 
@@ -178,8 +177,10 @@ def _huber(
 ) -> jax.Array:
     difference = input - target
     size = jnp.abs(difference)
-    losses = jnp.where(size <= delta, 0.5 * difference * difference, delta * (size - 0.5 * delta))
-    losses = losses.astype(input.dtype)
+    # Each branch is zero, with its slope, where the other holds: infinity is far, NaN is near.
+    is_far = size >= delta
+    near, slope = jnp.where(is_far, 0, difference), jnp.where(is_far, delta, 0).astype(size.dtype)
+    losses = (0.5 * near * near + slope * (size - 0.5 * slope)).astype(input.dtype)
     return reduced(losses if weight is None else losses * weight, reduction)
 
 

@@ -74,6 +74,12 @@ def test_nan_and_infinity():
         check_function(F.pdist, T.pdist, (x, p), gradient=False)
 
 
+def test_the_sum_of_sizes_has_torchs_derivative_at_nan():
+    rows = torch.tensor([[NAN, 1.0, -2.0], [INF, 1.0, -1.0], [1.0, 2.0, 0.0]])
+    check_function(F.pairwise_distance, T.pairwise_distance, (rows, torch.zeros(3), 1.0))
+    check_function(F.pdist, T.pdist, (rows, 1.0))
+
+
 PAIRS = {
     "cosine_similarity": F.cosine_similarity,
     "pairwise_distance": F.pairwise_distance,

@@ -1,6 +1,7 @@
 """The losses against torch: its operator database, dtypes, derivatives, refusals and warnings."""
 
 import functools
+import math
 import warnings
 
 import jax
@@ -113,6 +114,44 @@ def test_where_input_and_target_agree(name, reduction):
     input = torch.tensor([0.0, 1.0, -1.0, 2.0, -3.0])
     check_function(*both(name), (input, torch.zeros(5)), {"reduction": reduction})
     check_function(*both(name), (input, input.clone()), {"reduction": reduction})
+
+
+NO_NUMBERS = [math.inf, -math.inf, math.nan, 5.0, 1.0, -1.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("huber_loss", {}),
+        ("huber_loss", {"delta": 2.5}),
+        ("huber_loss", {"delta": math.inf}),
+        ("l1_loss", {}),
+        ("mse_loss", {}),
+        ("smooth_l1_loss", {}),
+        ("smooth_l1_loss", {"beta": 2.5}),
+        ("smooth_l1_loss", {"beta": math.inf}),
+        ("smooth_l1_loss", {"beta": 0.0}),
+    ],
+    ids=str,
+)
+def test_of_what_is_no_number(name, options):
+    """The slope far away is the slope at infinity."""
+    args = (torch.tensor(NO_NUMBERS), torch.zeros(len(NO_NUMBERS)))
+    options = {"reduction": "none", **options}
+    check_function(getattr(F, name), getattr(T, name), args, options)
+    check_function(getattr(F, name), getattr(T, name), args[::-1], options)
+
+
+@pytest.mark.parametrize("name", ["huber_loss", "smooth_l1_loss"])
+def test_no_curvature_where_the_parabola_ends(name):
+    def theirs(input):
+        loss = getattr(T, name)(input, torch.zeros_like(input), reduction="sum")
+        return torch.autograd.grad(loss, input, create_graph=True)[0]
+
+    points = torch.tensor([math.inf, -math.inf, 5.0, 1.0, -1.0, 0.5, 0.0], requires_grad=True)
+    curvature = torch.autograd.grad(theirs(points).sum(), points)[0]
+    slope = jax.grad(lambda x: getattr(F, name)(x, jnp.zeros_like(x), reduction="sum"))
+    assert_close(jax.grad(lambda x: slope(x).sum())(to_jax(points)), curvature)
 
 
 def test_saturated_probabilities():
