@@ -10,6 +10,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from purestate.nn.functional._options import IntOrInts, ints, listed
 from purestate.nn.functional._windows import Axis, output_size, padded, taps, windows
@@ -225,23 +226,39 @@ def _along(
     x: jax.Array, positions: jax.Array | None, place: int, axis: Axis
 ) -> tuple[jax.Array, jax.Array | None]:
     """The best entry of every window along one axis, and where it came from."""
-    if positions is None:
-        best, *others = taps(x, place, axis)
-        for tap in others:
-            best = jnp.where((tap > best) | (tap != tap), tap, best)
-        return best, None
-    # Padding has position -1 and loses against any entry of the input, even minus infinity.
-    whole = positions.reshape((1,) * (x.ndim - positions.ndim) + positions.shape)
     best, *others = taps(x, place, axis)
+    if positions is None:
+        for position, tap in enumerate(others, 1):
+            best = jnp.where(_is_better(tap, best, position, place, axis), tap, best)
+        return best, None
+    whole = positions.reshape((1,) * (x.ndim - positions.ndim) + positions.shape)
     where, *other_positions = taps(whole, place, axis)
-    for tap, position in zip(others, other_positions, strict=True):
-        better = (tap > best) | (tap != tap) | ((where < 0) & (position >= 0))
-        best, where = jnp.where(better, tap, best), jnp.where(better, position, where)
+    for position, (tap, origin) in enumerate(zip(others, other_positions, strict=True), 1):
+        better = _is_better(tap, best, position, place, axis)
+        best, where = jnp.where(better, tap, best), jnp.where(better, origin, where)
     return best, where
 
 
+def _is_better(tap: jax.Array, best: jax.Array, position: int, place: int, axis: Axis) -> jax.Array:
+    """Where the tap at a position in the windows wins against what came before it.
+
+    The first entry of the input in a window wins against padding, even if it is minus infinity.
+    """
+    better = (tap > best) | (tap != tap)
+    # The windows that begin so far before the input that this is their first entry of it.
+    first, end = (
+        max(0, -(-(axis.padding - reach * axis.dilation) // axis.stride))
+        for reach in (position, position - 1)
+    )
+    if first >= end:
+        return better
+    # Of a stored mask XLA would make a loop of its own, in the gradient.
+    window = lax.broadcasted_iota(jnp.int32, tap.shape, place)
+    return better | ((first <= window) & (window < end))
+
+
 def _positions(axes: tuple[Axis, ...]) -> jax.Array:
-    """The flat position of every entry of the padded axes; -1 in the padding."""
+    """The flat position of every entry of the padded axes; -1 in the padding, which never wins."""
     sizes = [axis.size for axis in axes]
     numbers = jnp.arange(np.prod(sizes, dtype=int)).reshape(sizes)
     return padded(numbers, axes, jnp.asarray(-1, numbers.dtype))

@@ -38,6 +38,20 @@ def awkward(n):
     return values
 
 
+@pytest.mark.parametrize(
+    "window",
+    [(2, 2, 1), (3, 1, 1), (3, 2, 1, 2), (4, 3, 2), (3, 2, 1, 1, True), (2, 1, 1, 5)],
+    ids=str,
+)
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_padding_never_wins(n, window):
+    """Where all is minus infinity, the first entry of the input has the gradient."""
+    name = f"max_pool{n}d"
+    for return_indices in (False, True):
+        options = {"return_indices": return_indices}
+        check_function(getattr(F, name), getattr(T, name), (awkward(n), *window), options)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_adaptive_max_pool_chooses_as_torch(n):
     name = f"adaptive_max_pool{n}d"
