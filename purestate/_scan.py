@@ -129,7 +129,12 @@ def _groups(modules: Sequence[Any]) -> list[list[Any]]:
 def _kind(layer: Any) -> Any:
     if not isinstance(layer, _Layer):
         return id(layer)
-    return id(layer.definition), id(layer.call), tuple((a.shape, a.dtype) for a in layer.arrays)
+    return id(layer.definition), id(layer.call), tuple(map(_type, layer.arrays))
+
+
+def _type(array: Any) -> Any:
+    """What a carry must keep: with the shape and dtype, the mapped axes over which an array varies."""
+    return jax.typeof(array).strip_weak_type()
 
 
 def _untied(group: list[Any]) -> list[list[Any]]:
@@ -182,6 +187,45 @@ class _Turn(Call):
         return self.counts[index] + self.draws.get(index, 0)
 
 
+class _Recorded(NamedTuple):
+    """An output that was recorded, without its arrays: the tracers of a body may not outlive it.
+
+    Attributes:
+        node: The node, in the first layer.
+        leaves: What is no array, the same in each turn; None where an array was.
+        structure: Of the output.
+    """
+
+    node: int
+    leaves: list[Any]
+    structure: Any
+
+
+class _Left(NamedTuple):
+    """What a turn left besides arrays: how many keys each node drew, and its outputs."""
+
+    draws: dict[int, int]
+    records: list[_Recorded]
+
+
+def _parted(records: list[tuple[int, Any]]) -> tuple[list[_Recorded], list[list[Any]]]:
+    """The recorded outputs without their arrays, and the arrays."""
+    rest, arrays = [], []
+    for node, output in records:
+        leaves, structure = jax.tree.flatten(output)
+        arrays.append([leaf for leaf in leaves if isinstance(leaf, jax.Array)])
+        others = [None if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
+        rest.append(_Recorded(node, others, structure))
+    return rest, arrays
+
+
+def _joined(recorded: _Recorded, arrays: list[Any]) -> Any:
+    """The recorded output with its arrays; ``None`` is never a leaf of its own."""
+    array = iter(arrays)
+    leaves = [next(array) if leaf is None else leaf for leaf in recorded.leaves]
+    return jax.tree.unflatten(recorded.structure, leaves)
+
+
 class _OtherOutput(Exception):
     """The layers do not hand on what they take; the loop it is."""
 
@@ -191,17 +235,18 @@ def _scanned(
 ) -> tuple[Any] | None:
     """The output of the layers as one scan, their writes done; None where it must be a loop."""
     first, outer = layers[0], layers[0].call
-    turns: list[_Turn] = []
+    left: list[_Left] = []
 
     def body(x: Any, arrays: tuple[Any, ...], words: Any, counts: Any) -> Any:
         turn = _Turn(first, arrays, words, counts)
-        turns.append(turn)
         output = turn.view(0)(x, *shared, **kwargs)
         turn.end()
         if not _alike(output, x):
             raise _OtherOutput
         written = {leaf: turn.cells[leaf] for leaf in sorted(turn.written)}
-        return output, written, [value for _, value in turn.records]
+        rest, records = _parted(turn.records)
+        left.append(_Left(turn.draws, rest))
+        return output, written, records
 
     columns = (
         tuple(jnp.stack(column) for column in zip(*(layer.arrays for layer in layers), strict=True)),
@@ -223,7 +268,7 @@ def _scanned(
         return output, rest
 
     x, (written, records) = lax.scan(step, x, columns, length=len(layers))
-    _put_back(layers, turns[0], written, records)
+    _put_back(layers, left[0], written, records)
     return (x,)
 
 
@@ -236,28 +281,29 @@ def _alike(output: Any, x: Any) -> bool:
     """Whether a layer gave what the next can take in its place."""
     ours, theirs = jax.tree.flatten(output), jax.tree.flatten(x)
     return ours[1] == theirs[1] and all(
-        isinstance(a, jax.Array) and a.shape == b.shape and a.dtype == b.dtype
+        isinstance(a, jax.Array) and _type(a) == _type(b)
         for a, b in zip(ours[0], theirs[0], strict=True)
     )
 
 
-def _put_back(layers: list[_Layer], turn: _Turn, written: dict[int, Any], records: list[Any]) -> None:
+def _put_back(layers: list[_Layer], left: _Left, written: dict[int, Any], records: list[Any]) -> None:
     """What the turns left, in the call of the layers: new arrays, counts of draws, outputs."""
-    outer = turn.outer
-    changed = {e.name: e.kind for e in turn.definition.entries if e.leaf in written}
+    outer, definition = layers[0].call, layers[0].definition
+    changed = {e.name: e.kind for e in definition.entries if e.leaf in written}
     if outer is None:
         if changed:
-            raise stateful_call(turn.definition.cls, list(changed), set(changed.values()))
+            raise stateful_call(definition.cls, list(changed), set(changed.values()))
         return
     if changed and not outer.is_outer():
-        raise leaked_write(turn.path_of(0), *next(iter(changed.items())))
+        raise leaked_write(outer.path_of(layers[0].nodes[0]), *next(iter(changed.items())))
     for position, layer in enumerate(layers):
         at = functools.partial(jax.tree.map, lambda column, row=position: column[row])
         for leaf, column in written.items():
             outer.write(layer.cells[leaf], at(column))
-        for inner, count in turn.draws.items():
+        for inner, count in left.draws.items():
             node = layer.nodes[inner]
             outer.draws[node] = outer.draws.get(node, 0) + count
-        for (inner, _), column in zip(turn.records, records, strict=True):
-            if layer.nodes[inner] in outer.chosen:
-                outer.record(layer.nodes[inner], at(column))
+        for recorded, columns in zip(left.records, records, strict=True):
+            node = layer.nodes[recorded.node]
+            if node in outer.chosen:
+                outer.record(node, _joined(recorded, at(columns)))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import bridge
 import purestate as ps
@@ -248,6 +249,59 @@ def test_a_deep_sequential_scans_by_itself():
     assert "scan[" in primitives(lambda m: m(X), model)
     assert "scan[" not in primitives(lambda m: m(X), short)
     np.testing.assert_allclose(jax.jit(lambda m: m(X))(model), model(X), rtol=1e-5, atol=1e-6)
+
+
+def test_layers_that_vary_over_a_mapped_axis():
+    """Where the first gets what all members share, and the others do not: the loop."""
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    models = [ps.init(nn.Sequential(*(nn.Linear(4, 4) for _ in range(12))), seed) for seed in range(2)]
+    stacked = jax.tree.map(lambda *both: jnp.stack(both), *models)
+
+    def member(model, x):
+        return jax.tree.map(lambda leaf: leaf[0], model)(x)[None]
+
+    for spec, is_loop in ((P(), True), (P("data"), False)):
+        run = jax.shard_map(member, mesh=mesh, in_specs=(P("data"), spec), out_specs=P("data"))
+        x = X if is_loop else jnp.concatenate([X, X])
+        assert ("scan[" not in primitives(run, stacked, x)) is is_loop
+        for ours, model in zip(jax.jit(run)(stacked, x), models, strict=True):
+            np.testing.assert_allclose(ours, model(X), rtol=1e-5, atol=1e-6)
+
+
+def test_capture_of_outputs_that_are_no_arrays():
+    class Told(nn.Module):
+        def forward(self, x):
+            return {"sum": x.sum(), "size": x.shape[0], "name": "told", "none": None}
+
+    class Telling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.told = Told()
+
+        def forward(self, x):
+            return self.linear(x) + self.told(x)["sum"]
+
+    model = ps.init(nn.Sequential(*(Telling() for _ in range(12))), 0)
+    eager = ps.capture(model, X, at="*.told")[2]
+    kept = {}
+
+    def run(model):
+        seen = ps.capture(model, X, at="*.told")[2]
+        kept.update({name: output | {"sum": None} for name, output in seen.items()})
+        return {name: output["sum"] for name, output in seen.items()}
+
+    assert "scan[" in primitives(run, model)
+    sums = jax.jit(run)(model)
+    assert kept == {name: output | {"sum": None} for name, output in eager.items()}
+    for name, output in eager.items():
+        np.testing.assert_allclose(sums[name], output["sum"], rtol=1e-4)
+
+
+def test_no_tracer_outlives_the_scan():
+    model = ps.init(nn.Sequential(*(nn.Linear(4, 4) for _ in range(12))), 0)
+    with jax.checking_leaks():
+        jax.jit(lambda model: ps.capture(model, X, at="*"))(model)
 
 
 def test_any_pytree_is_handed_on():
