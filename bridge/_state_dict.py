@@ -98,7 +98,8 @@ class _Save:
         for name, child in node.modules:
             if child is not None:
                 below = f"{path}.{name}" if path else name
-                sd = self.module(child, below, f"{prefix}{name}.", sd)
+                # What a hook of a child returns is not looked at, as in torch.
+                self.module(child, below, f"{prefix}{name}.", sd)
         for hook in hooks:
             if hook.kind == "state_dict_post":
                 result = hook.function(module, sd, prefix, version)

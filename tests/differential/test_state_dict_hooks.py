@@ -160,6 +160,21 @@ def loaded_in_order(side, plain):
     return log
 
 
+def the_users_strict_is_not_seen(side, plain):
+    """58: hooks are told that the load is strict, whatever it is."""
+    log = []
+    model = side.build(nested)
+    for at in ("", "1.0"):
+        model, _ = side.register(
+            model,
+            "load_state_dict_pre_hook",
+            lambda module, sd, prefix, metadata, strict, *rest: log.append(strict),
+            at=at,
+        )
+    plain.load(model, {}, strict=False)
+    return log
+
+
 def post_hook_of_a_load_returns(side, plain):
     """71: it must return None."""
     model = side.build(nested)
@@ -224,6 +239,7 @@ SCRIPTS = (
     reported_by_a_pre_hook,
     outside_of_its_prefix,
     cleared_by_a_post_hook,
+    the_users_strict_is_not_seen,
     loaded_in_order,
     post_hook_of_a_load_returns,
     extra_state,
@@ -276,6 +292,106 @@ def test_the_older_registrations_52_127():
 
     theirs, ours_outcome = on_both(script)
     assert ours_outcome == theirs
+
+
+def test_what_an_older_hook_of_a_child_returns_is_ignored_52():
+    def make(nn):
+        class Child(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(1, 1)
+                self._register_state_dict_hook(lambda m, sd, prefix, metadata: {"lost": 1})
+
+        class Parent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.child = Child()
+                self.last = nn.Linear(1, 1)
+
+        return Parent()
+
+    def script(side, plain):
+        model = side.build(make)
+        return names(plain.state_dict(model)), names(plain.state_dict(model.child))
+
+    theirs, ours_outcome = on_both(script)
+    assert ours_outcome == theirs
+    assert theirs[1] == ["lost"]
+
+
+def test_the_flag_of_a_post_hook_is_of_its_registration_51():
+    """In torch it is set on the function, and follows it; a method has no place for it."""
+
+    def marked(module, sd, prefix, metadata):
+        return {"marked": 1}
+
+    def make(nn, how):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                if how == "method":
+                    self.register_state_dict_post_hook(self._note)
+                elif how == "public":
+                    self.register_state_dict_post_hook(marked)
+                else:
+                    self._register_state_dict_hook(marked)
+
+            def _note(self, module, sd, prefix, metadata):
+                sd["noted"] = 1
+
+        return Net()
+
+    def said(side, plain, how):
+        try:
+            return names(plain.state_dict(make(side.nn, how)))
+        except Exception as error:
+            return type(error).__name__
+
+    kinds = ("private", "public", "private", "method")
+    theirs, mine = ([said(*both, how) for how in kinds] for both in BOTH.values())
+    assert theirs == [["marked"], "RuntimeError", "RuntimeError", "AttributeError"]
+    assert mine == [["marked"], "RuntimeError", ["marked"], ["noted"]]
+
+
+def test_extra_state_of_the_base_class_49():
+    for base in (torch.nn.Module, ps.Module):
+        for call in (lambda m: m.get_extra_state(), lambda m: m.set_extra_state(1)):
+            with pytest.raises(RuntimeError, match=r"Reached a code path in Module\..*never be called"):
+                call(base())
+
+
+def test_own_entries_are_those_of_torchs_override_54():
+    def make(nn):
+        class Transposed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(2, 3)
+                self.weight = nn.Parameter(nn.Linear(3, 2).weight)
+
+            def own_state_dict(self, state):
+                return {"kernel": state["weight"].T}
+
+            def upgrade_state_dict(self, state, version):
+                return {"weight": state["kernel"].T}
+
+            def _save_to_state_dict(self, destination, prefix, keep_vars):
+                destination[prefix + "kernel"] = self.weight.detach().T
+
+            def _load_from_state_dict(self, state_dict, prefix, *rest):
+                state_dict[prefix + "weight"] = state_dict.pop(prefix + "kernel").T
+                super()._load_from_state_dict(state_dict, prefix, *rest)
+
+        return nn.Sequential(Transposed(), nn.Linear(1, 1))
+
+    def script(side, plain):
+        model = side.build(make)
+        sd = plain.state_dict(model)
+        model, report = plain.load(model, {name: value * 2 for name, value in sd.items()})
+        return names(sd), list(report), plain.numpy(model[0].weight).tolist()
+
+    theirs, ours_outcome = on_both(script)
+    assert ours_outcome == theirs
+    assert theirs[0][:2] == ["0.kernel", "0.inner.weight"]
 
 
 def test_own_entries_of_a_class():
