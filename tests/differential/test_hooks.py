@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+import bridge
+import purestate as ps
 from tests.differential.hook_sides import TORCH, ours, shapes
 
 
@@ -69,6 +71,22 @@ def pre_replaces_108(side, log):
     return side.run(model, X)
 
 
+def a_list_is_one_argument_108(side, log):
+    """A pre-hook's list is no tuple: it is the only argument."""
+
+    def make(nn):
+        class Sum(nn.Module):
+            def forward(self, pair):
+                return pair[0] + 2 * pair[1]
+
+        return Sum()
+
+    model = side.build(make)
+    model, _ = side.register(model, "forward_pre_hook", lambda m, args: [args[0], args[0] * 3])
+    model, _ = side.register(model, "forward_pre_hook", logs(log, "pre"))
+    return side.run(model, X, wrt=("x",))
+
+
 class Scaled:
     """A module with a keyword argument, for both sides."""
 
@@ -98,13 +116,86 @@ def kwargs_109_110(side, log):
     return side.run(model, X, scale=3.0)
 
 
-def false_replaces_110(side, log):
+def arguments_are_unpacked_109(side, log):
+    """A pre-hook with keywords gives anything for args, which is unpacked as it is."""
+
+    def make(nn):
+        class Two(nn.Module):
+            def forward(self, x, y=None):
+                return x if y is None else x - 2 * y
+
+        return Two()
+
+    model = side.build(make)
+    model, _ = side.register(
+        model, "forward_pre_hook", lambda m, args, kwargs: (args[0][:2], {}), with_kwargs=True
+    )
+    return side.run(model, X, wrt=("x",))
+
+
+def chained_110(side, log):
     """Anything but None replaces the output, and hooks are chained."""
     model = side.build(stack)
     model, _ = side.register(model, "forward_hook", lambda m, args, output: output * 3, at="1")
     model, _ = side.register(model, "forward_hook", lambda m, args, output: output - 1, at="1")
     model, _ = side.register(model, "forward_hook", logs(log, "fwd"), at="1")
     return side.run(model, X)
+
+
+def false_replaces_110(side, log):
+    """False is an output too."""
+
+    def make(nn):
+        class Asks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Tanh()
+
+            def forward(self, x):
+                return x * 5 if self.inner(x) is False else x
+
+        return Asks()
+
+    model = side.build(make)
+    model, _ = side.register(model, "forward_hook", lambda m, args, output: False, at="inner")
+    return side.run(model, X, wrt=("x",))
+
+
+def forward_goes_around_106(side, log):
+    """``forward`` itself runs no hook of its module."""
+
+    def make(nn):
+        class Around(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(2, 2)
+
+            def forward(self, x):
+                return self.inner.forward(x) + self.inner(x)
+
+        return Around()
+
+    model = side.build(make)
+    model, _ = side.register(model, "forward_hook", logs(log, "fwd"), at="inner")
+    model, _ = side.register(model, "full_backward_hook", logs(log, "bwd"), at="inner")
+    return side.run(model, X)
+
+
+def removed_in_the_call_113(side, log):
+    """A hook that removes another one and adds one: this pass goes on with those it began with."""
+    model = side.build(linear)
+    held = {}
+
+    def change(module, args, output):
+        log.append("first")
+        held["second"].remove(*held["model"])
+        side.register(held["all"], "forward_hook", logs(log, "added"))
+
+    model, _ = side.register(model, "forward_hook", change)
+    model, held["second"] = side.register(model, "forward_hook", logs(log, "second"))
+    held["all"] = model
+    held["model"] = () if side.nn is torch.nn else (model,)
+    return side.run(model, X, wrt=())
 
 
 def shared_114(side, log):
@@ -208,8 +299,13 @@ SCRIPTS = (
     well_known,
     order_107,
     pre_replaces_108,
+    a_list_is_one_argument_108,
     kwargs_109_110,
+    arguments_are_unpacked_109,
+    chained_110,
     false_replaces_110,
+    forward_goes_around_106,
+    removed_in_the_call_113,
     shared_114,
     grad_output_117,
     grad_input_117,
@@ -271,6 +367,9 @@ REFUSED = {
     "too many grad_output (118)": lambda side, log: side.run(
         side.register(side.build(linear), "full_backward_pre_hook", lambda m, o: (o[0], o[0]))[0], X
     ),
+    "a bare gradient is counted by its rows (118)": lambda side, log: side.run(
+        side.register(side.build(linear), "full_backward_pre_hook", lambda m, o: o[0])[0], X
+    ),
     "gradients without an input (120)": lambda side, log: side.run(
         side.register(side.build(linear), "full_backward_hook", lambda m, i, o: o)[0],
         X,
@@ -309,6 +408,87 @@ def test_an_error_of_a_hook_that_always_runs_is_a_warning_111():
             side.run(model, X)
         found.append([str(warning.message) for warning in caught])
     assert found[0] == found[1]
+
+
+def test_an_interruption_runs_no_hook_111():
+    for side in (TORCH, ours(lambda f: f)):
+        log = []
+
+        def interrupt(*arguments):
+            raise KeyboardInterrupt
+
+        model = side.build(stack)
+        model, _ = side.register(model, "forward_hook", logs(log, "always"), always_call=True)
+        model, _ = side.register(model, "forward_hook", interrupt, at="1")
+        with pytest.raises(KeyboardInterrupt):
+            side.run(model, X)
+        assert log == []
+
+
+def test_an_output_that_is_a_dict_has_gradients_here_and_no_hook_in_torch_121():
+    def make(nn):
+        class Named(nn.Module):
+            def forward(self, x):
+                return {"y": x * 2}
+
+        return nn.Sequential(Named())
+
+    found = {}
+    for name, side in (("torch", TORCH), ("purestate", ours(lambda f: f))):
+        log = []
+        model = side.build(make)
+        model, _ = side.register(model, "full_backward_hook", logs(log, "bwd"), at="0")
+        model, _ = side.register(model, "forward_hook", lambda m, args, output: output["y"])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            _, gradients = side.run(model, X, wrt=("x",))
+        texts = [str(w.message) for w in caught if "backward hook" in str(w.message)]
+        found[name] = log, len(texts), gradients["x"]
+    assert found["torch"][:2] == ([], 1)
+    assert found["purestate"][:2] == ([["bwd", "Named", [[[3, 2]], [{"y": [3, 2]}]]]], 0)
+    np.testing.assert_allclose(found["purestate"][2], found["torch"][2], rtol=1e-6)
+
+
+def test_what_hooks_recorded_is_what_capture_returns_115():
+    """Recording is what hooks are used for; outputs by name need no side effect."""
+    recorded, model = {}, TORCH.build(stack)
+    for path, module in model.named_modules():
+        module.register_forward_hook(lambda m, args, output, path=path: recorded.update({path: output}))
+    model(torch.tensor(X))
+    captured = jax.jit(lambda model, x: ps.capture(model, x, at=["", "**"])[2])(
+        ours(lambda f: f).build(stack), X
+    )
+    assert set(captured) == set(recorded)
+    for path, output in captured.items():
+        np.testing.assert_allclose(output, recorded[path].detach(), rtol=1e-5)
+
+
+def test_hooks_for_all_modules_are_refused_112_126():
+    names = [name for name in dir(torch.nn.modules.module) if name.startswith("register_module_")]
+    assert len(names) == 8
+    for name in names:
+        with pytest.raises(AttributeError, match="no hooks for all modules"):
+            getattr(bridge, name)
+
+
+def test_a_handle_is_no_context_manager_124():
+    model, handle = TORCH.register(TORCH.build(linear), "forward_hook", print)
+    with handle:
+        pass
+    assert not model._forward_hooks
+    assert not hasattr(bridge.Handle, "__enter__")
+
+
+def test_a_bare_gradient_of_one_row_has_another_shape_118():
+    """Its length is right, so it is refused later; the text has the name of the user's hook here."""
+    for side, name in ((TORCH, "hook"), (ours(lambda f: f), "bare")):
+
+        def bare(module, grad_output):
+            return grad_output[0]
+
+        model, _ = side.register(side.build(linear), "full_backward_pre_hook", bare)
+        with pytest.raises(RuntimeError, match=f"hook '{name}' has changed the size of value"):
+            side.run(model, X[:1])
 
 
 def test_torch_has_no_size_check_that_is_not_here():
