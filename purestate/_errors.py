@@ -53,6 +53,7 @@ _RIGHT_LINE = {
     "type": "model = bridge.to(model, dtype=...)",
     "cuda": 'model = bridge.to(model, device=jax.devices("gpu")[0])',
     "cpu": 'model = bridge.to(model, device=jax.devices("cpu")[0])',
+    **dict.fromkeys(("ipu", "mtia", "xpu"), "model = bridge.to(model, device=jax.devices()[0])"),
     "to_empty": "model = purestate.abstract(model)",
     "zero_grad": "nothing: gradients are return values of jax.grad, none are stored on a model",
     "share_memory": "nothing: arrays are immutable and may be shared as they are",
