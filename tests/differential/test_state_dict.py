@@ -129,6 +129,45 @@ def test_versions_survive_a_copy(twin):
         assert list(twin(sd)) == list(sd)
 
 
+COPIES = {
+    "copy.copy": (copy.copy, True, True),
+    "deepcopy": (copy.deepcopy, True, True),
+    "pickle": (lambda sd: pickle.loads(pickle.dumps(sd)), True, True),
+    "its own copy": (lambda sd: sd.copy(), False, True),
+    "its own class": (lambda sd: type(sd)(sd), False, True),
+    "union": (lambda sd: sd | {}, False, True),
+    "comprehension": (lambda sd: {name: sd[name] for name in sd}, False, False),
+    "dict": (dict, False, False),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_which_copies_keep_the_versions_42(name):
+    """Torch loses them in the three in the middle; a comprehension is a plain dict on both sides."""
+    twin, *keeps = COPIES[name]
+    for side, kept in zip(SIDES, keeps, strict=True):
+        attribute = "_metadata" if side is TORCH else "metadata"
+        sd = side.state_dict(construct(side, net))
+        assert list(twin(sd)) == list(sd)
+        assert (getattr(twin(sd), attribute, None) == getattr(sd, attribute)) is kept, side.name
+
+
+def test_destination_and_keep_vars_are_left_out_44_48():
+    """What they are for is the caller's ``update``, and the arrays of the model."""
+    into = {"other": TORCH.array([1.0])}
+    theirs = construct(TORCH, net)
+    assert theirs.state_dict(destination=into) is into
+    assert not hasattr(into, "_metadata")
+    assert theirs.state_dict(keep_vars=True)["weight"] is theirs.weight
+    model: Any = construct(OURS, net)
+    for option in ("destination", "keep_vars"):
+        given: Any = {option: None}
+        with pytest.raises(TypeError, match=option):
+            bridge.state_dict(model, **given)
+    assert list({"other": 1} | bridge.state_dict(model)) == list(into)
+    assert bridge.state_dict(model)["weight"] is model.weight
+
+
 def test_a_saved_dict_does_not_follow_the_model():
     model = construct(OURS, net)
     sd = bridge.state_dict(model)
@@ -404,6 +443,38 @@ def test_a_plain_load_casts_to_the_dtype_of_the_model():
     assert (model.weight.dtype, model.count.dtype) == (jnp.float32, jnp.int32)
 
 
+def test_integers_that_do_not_fit_64():
+    """They wrap in torch, and here as JAX arrays; numpy arrays, which files give, are refused."""
+
+    def build(side, m):
+        m.register_buffer("small", side.array([1], "int8"))
+
+    said = agree(lambda side: {"small": side.array([300], "int32")}, build=build)
+    assert said[3] == {"small": [44]}
+    kind, text = loaded(OURS, lambda side: {"small": np.array([300])}, build=build)
+    assert kind == "RuntimeError"
+    assert (
+        'While copying the parameter named "small", whose dimensions in the model are torch.Size([1]) '
+        "and whose dimensions in the checkpoint are torch.Size([1]), an exception occurred : ("
+    ) in text
+
+
+def test_torchs_load_by_swapping_gives_the_same_73():
+    def build(side, m):
+        m.weight = side.nn.Parameter(side.array([1.0]))
+        m.register_buffer("count", side.array([1], "int32"))
+
+    def sd(side):
+        return {"weight": side.array([7], "int32"), "count": side.array([2.75])}
+
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        theirs = loaded(TORCH, sd, build=build)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    assert loaded(OURS, sd, build=build) == theirs
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_assign_keeps_the_dtype_of_the_file(dtype):
     def sd(side):
@@ -488,6 +559,17 @@ def test_a_model_without_values_takes_those_of_the_file():
     filled_model, report = bridge.load_state_dict(model, filled(OURS), strict=True)
     assert report == ([], [])
     assert contents(OURS, filled_model)["weight"] == [1.0, 1.0, 1.0]
+
+
+def test_a_model_without_values_is_filled_here_and_left_alone_by_torch_69():
+    theirs = construct(TORCH, net).to("meta")
+    with pytest.warns(UserWarning, match="is a no-op"):
+        theirs.load_state_dict(filled(TORCH))
+    assert theirs.weight.is_meta
+    ours, _ = bridge.load_state_dict(ps.abstract(construct(OURS, net)), filled(OURS))
+    assigned = construct(TORCH, net).to("meta")
+    assigned.load_state_dict(filled(TORCH), assign=True)
+    assert ours.weight.tolist() == assigned.weight.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_file_without_values_into_a_model_with_some():

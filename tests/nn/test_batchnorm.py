@@ -135,6 +135,33 @@ def test_a_new_file_must_have_the_counter():
     assert untracked.num_batches_tracked is None
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_tracking_that_was_turned_off(training):
+    """Row 99: the buffers are there; training leaves them alone, evaluation uses them."""
+
+    class Untracked(nn.BatchNorm1d):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.track_running_stats = False
+
+    theirs = torch.nn.BatchNorm1d(3)
+    theirs(torch.randn(5, 3))
+    values = {name: to_numpy(value) for name, value in theirs.state_dict().items()}
+    ours, _ = bridge.load_state_dict(Untracked(3), StateDict(values))
+    theirs.track_running_stats = False
+    after = compare_call(bridge.train(ours, training), theirs.train(training), [torch.randn(4, 3)])
+    assert int(after.num_batches_tracked) == 1
+
+
+def test_half_parameters_and_another_input():
+    """Row 100."""
+    theirs = torch.nn.BatchNorm1d(3).half()
+    ours = bridge.half(ps.init(nn.BatchNorm1d(3), 0))
+    x = torch.randn(4, 3)
+    check_error(lambda: ps.call(ours, to_jax(x)), lambda: theirs(x))
+    assert_close(ps.call(ours, to_jax(x.half()))[0], theirs(x.half()))
+
+
 def test_frozen_by_an_override_of_train():
     class Frozen(nn.BatchNorm1d):
         def train(self, mode=True):

@@ -207,6 +207,13 @@ def test_failed_insert_changes_nothing():
     assert repr(Host().part) == repr(listed(nn))
 
 
+def test_a_named_child_counts():
+    """Row 135."""
+    build = BUILDS["list-named-child"]
+    lengths = [len(host(library, build).part) for library in (nn, torch.nn)]
+    assert lengths == [4, 4]
+
+
 # As values.
 
 

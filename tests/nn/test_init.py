@@ -158,6 +158,30 @@ def test_gains(name):
     assert nn.init.calculate_gain("leaky_relu", 0.2) == torch.nn.init.calculate_gain("leaky_relu", 0.2)
 
 
+def test_nothing_to_draw_warns():
+    for library in (nn, torch.nn):
+        with pytest.warns(UserWarning, match="Initializing zero-element tensors is a no-op"):
+            library.Linear(3, 0)
+
+
+def test_fans_of_a_transposed_convolution_are_swapped():
+    """Row 163: the second axis counts as the input, whatever the layer is."""
+    theirs = torch.nn.ConvTranspose2d(4, 6, 3).weight
+    fans = torch.nn.init._calculate_fan_in_and_fan_out(theirs)
+    assert fans == (54, 36)
+    for mode, fan in zip(("fan_in", "fan_out"), fans, strict=True):
+        drawn = np.asarray(nn.init.kaiming_uniform(mode=mode, a=1)(KEY, (4, 6, 3, 3), jnp.float32))
+        bound = (3 / fan) ** 0.5
+        assert 0.9 * bound < np.abs(drawn).max() <= bound
+
+
+def test_the_deprecated_names_are_initialisers_here():
+    """In torch they change a tensor in place, with a warning."""
+    with pytest.warns(FutureWarning, match="deprecated in favor of"):
+        torch.nn.init.constant(torch.empty(2), 3.0)
+    np.testing.assert_array_equal(nn.init.constant(3.0)(KEY, (2,), jnp.float32), [3.0, 3.0])
+
+
 def test_an_array_cannot_be_changed_in_place():
     with pytest.raises(TypeError, match="never changes in place"):
         nn.init.ones_(jnp.zeros(3))

@@ -116,6 +116,41 @@ def test_an_array_is_not_unpacked():
         nn.ParameterList(jnp.ones(3))
 
 
+def test_what_is_no_array_may_hide_a_method():
+    """Row 138: it is an attribute, on both sides."""
+    assert nn.ParameterDict({"keys": 3}).keys == torch.nn.ParameterDict({"keys": 3}).keys == 3
+
+
+def test_a_copy_shares_its_parameters():
+    """Row 138."""
+
+    def build(library):
+        class Host(library.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = keyed(library)
+                self.twin = self.part.copy()
+
+        return [name for name, _ in Host().named_parameters()]
+
+    assert build(nn) == build(torch.nn) == ["part.a", "part.z"]
+
+
+def test_lengths():
+    """Row 137: a parameter that is registered by name is not counted."""
+    build = BUILDS["list-extra"]
+    for library in (nn, torch.nn):
+        seen = []
+
+        class Host(library.Module):
+            def __init__(self, library=library, seen=seen):
+                super().__init__()
+                self.part = build(library)
+                seen.append(len(self.part))
+
+        assert [len(Host().part), *seen] == [4, 4]
+
+
 def test_failed_insert_leaves_no_key():
     class Host(nn.Module):
         def __init__(self):
