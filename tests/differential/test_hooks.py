@@ -4,6 +4,7 @@ Numbers in the names of scripts are the rows of torch's contract they stand for.
 torch, here eagerly and here under ``jax.jit``: the logs, outputs and gradients must be the same.
 """
 
+import copy
 import warnings
 
 import jax
@@ -489,6 +490,27 @@ def test_a_bare_gradient_of_one_row_has_another_shape_118():
         model, _ = side.register(side.build(linear), "full_backward_pre_hook", bare)
         with pytest.raises(RuntimeError, match=f"hook '{name}' has changed the size of value"):
             side.run(model, X[:1])
+
+
+def test_hooks_of_copies_125():
+    """A deep copy has the hooks; what is registered on a shallow one is torch's original's as well."""
+    found = {}
+    for name, side in (("torch", TORCH), ("purestate", ours(lambda f: f))):
+        log = []
+        model, handle = side.register(side.build(linear), "forward_hook", logs(log, "first"))
+        deep, shallow = copy.deepcopy(model), copy.copy(model)
+        shallow, _ = side.register(shallow, "forward_hook", logs(log, "second"))
+        counts = []
+        for twin in (deep, shallow, model):
+            log.clear()
+            side.run(twin, X, wrt=())
+            counts.append([event for event, *_ in log])
+        deep = side.remove(deep, handle)  # Torch's handle is of the original.
+        log.clear()
+        side.run(deep, X, wrt=())
+        found[name] = *counts, [event for event, *_ in log]
+    assert found["torch"] == (["first"], ["first", "second"], ["first", "second"], ["first"])
+    assert found["purestate"] == (["first"], ["first", "second"], ["first"], [])
 
 
 def test_torch_has_no_size_check_that_is_not_here():

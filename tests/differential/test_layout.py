@@ -114,6 +114,7 @@ def test_a_parameter_of_nothing_27():
     ours, theirs = nn.Parameter(), torch.nn.Parameter()
     assert ours.shape == tuple(theirs.shape) == (0,)
     assert ours.requires_grad is theirs.requires_grad is True
+    assert repr(ours).splitlines()[0] == repr(theirs).splitlines()[0] == "Parameter containing:"
     texts = [
         outcome(lambda: nn.Parameter(jnp.array([1]))),
         outcome(lambda: torch.nn.Parameter(torch.tensor([1]))),
