@@ -21,6 +21,7 @@ import jax
 from purestate import _building as building, _lives as lives
 from purestate._building import construction_only
 from purestate._call import call_stateless
+from purestate._computed import class_name
 from purestate._errors import FrozenModelError
 from purestate._freeze import close
 from purestate._hook_methods import HookMethods
@@ -122,6 +123,10 @@ class Module(HookMethods, metaclass=ModuleMeta):
     def extra_repr(self) -> str:
         """What stands between the parentheses in ``repr``; subclasses define it."""
         return ""
+
+    def _get_name(self) -> str:
+        """What ``repr`` calls the module; subclasses may define it."""
+        return class_name(self)
 
     def upgrade_state_dict(self, state: dict[str, Any], version: int | None) -> dict[str, Any]:
         """This module's own entries of a ``state_dict``, brought to the class's ``_version``.

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from purestate._computed import class_name
-
 
 def indent(text: str, spaces: int) -> str:
     """Indent every line but the first; blank lines stay blank."""
@@ -16,7 +14,7 @@ def module_repr(module: Any) -> str:
     extra = module.extra_repr()
     extra_lines = extra.split("\n") if extra else []
     children = [f"({name}): {indent(repr(child), 2)}" for name, child in module._modules.items()]
-    head = class_name(module) + "("
+    head = module._get_name() + "("
     if len(extra_lines) == 1 and not children:
         return head + extra_lines[0] + ")"
     lines = extra_lines + children

@@ -136,6 +136,17 @@ def test_a_child_with_a_repr_of_its_own():
     )
 
 
+def test_a_name_of_its_own():
+    def build(side, m):
+        class Named(side.nn.Module):
+            def _get_name(self):
+                return "Other"
+
+        m.named = Named()
+
+    assert printed(build) == "Net(\n  (named): Other()\n)"
+
+
 def test_extra_repr_may_read_the_module():
     def build(side, m):
         class Reader(side.nn.Module):
