@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import torch.nn.functional as T
+from jax.core import Tracer
 
 from purestate.nn import functional as F
 
@@ -193,8 +194,40 @@ def theirs_multi_head(*args, **kwargs):
         return T.multi_head_attention_forward(*args, **kwargs)
 
 
+LEADING: dict[str, Callable[[int], int]] = {
+    "alpha_dropout": lambda ndim: ndim,
+    "dropout": lambda ndim: ndim,
+    "dropout2d": lambda ndim: 2,
+    "dropout3d": lambda ndim: 1 + (ndim == 5),
+    "feature_alpha_dropout": lambda ndim: 2,
+}
+"""How many axes tell apart what a dropout drops together, by the number of axes."""
+
+
+def check_gone(gone: np.ndarray, p: float, leading: int) -> None:
+    """What is dropped could have been drawn with ``p``, independently for each of the leading axes."""
+    together = gone.reshape(*gone.shape[:leading], -1)
+    units = together[..., 0]
+    assert (together == units[..., None]).all(), "a part of what is dropped together"
+    within = 3 * np.sqrt(p * (1 - p) / units.size)
+    assert abs(units.mean() - p) <= within, f"{units.mean():.2f} is dropped, not {p}"
+    for axis, size in enumerate(units.shape):
+        chance = (p**size + (1 - p) ** size) ** (units.size / size)
+        varies = bool((units != units.take([0], axis)).any())
+        assert varies or chance > 1e-3, f"axis {axis} is dropped together"
+
+
+def concrete(value: Any) -> np.ndarray | None:
+    """The numbers of either side; None under a trace."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().numpy()
+    return None if isinstance(value, Tracer) else np.asarray(value)
+
+
 def dropped(name: str, training: bool) -> Adapter:
     """Both sides of a dropout, each with a mask of its own: what is dropped counts as kept.
+
+    Before that the mask is seen to be one that this dropout draws.
 
     Args:
         name: The function.
@@ -205,11 +238,15 @@ def dropped(name: str, training: bool) -> Adapter:
         if not training or p in (0, 1):
             return output
         if "alpha" not in name:
-            return where(output == 0, input / (1 - p), output)
-        a = ((1 - p) * (1 + p * 1.7580993408473766**2)) ** -0.5
-        shift = a * p * 1.7580993408473766
-        gone = abs(output - shift + a * 1.7580993408473766) < 1e-5
-        return where(gone, a * input + shift, output)
+            gone, kept = output == 0, input / (1 - p)
+        else:
+            a = ((1 - p) * (1 + p * 1.7580993408473766**2)) ** -0.5
+            shift = a * p * 1.7580993408473766
+            gone, kept = abs(output - shift + a * 1.7580993408473766) < 1e-5, a * input + shift
+        mask = concrete(gone)
+        if mask is not None:
+            check_gone(mask, p, LEADING[name](input.ndim))
+        return where(gone, kept, output)
 
     def ours(input, **options):
         output = getattr(F, name)(input, **options, rng=KEY)
@@ -232,10 +269,14 @@ def theirs_one_hot(classes, num_classes):
 
 
 def rrelu(namespace, where, **key) -> Callable[..., Any]:
-    """A side of ``rrelu``: a slope that is drawn counts as their mean, once it is seen to fit."""
+    """A side of ``rrelu``: slopes that are drawn count as their mean, once they are seen to fit."""
 
     def call(input, lower=1 / 8, upper=1 / 3, training=False):
         output = namespace.rrelu(input, lower, upper, training, **key)
+        inputs, outputs = concrete(input), concrete(output)
+        if training and inputs is not None and outputs is not None:
+            slopes = outputs[inputs < 0] / inputs[inputs < 0]
+            assert slopes.size < 8 or np.ptp(slopes) > (upper - lower) / 4, "slopes are not drawn"
         between = (output <= input * lower) & (output >= input * upper)
         return where(between, input * ((lower + upper) / 2), output) if training else output
 
