@@ -198,9 +198,9 @@ def check_equal(ours: Run, other: Run) -> None:
     Raises:
         AssertionError: It does not.
     """
-    for mode in ("infer", "train"):
-        actual, expected = getattr(other, mode)(), getattr(ours, mode)()
-        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3, err_msg=f"raw jax, {mode}")
+    np.testing.assert_allclose(other.infer(), ours.infer(), 1e-3, 1e-4, err_msg="raw jax, output")
+    # Adam divides by the gradient's size: a step turns rounding into numbers.
+    np.testing.assert_allclose(other.train(), ours.train(), 1e-2, err_msg="raw jax, loss")
 
 
 def measure(
