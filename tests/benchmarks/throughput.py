@@ -82,8 +82,8 @@ class Run(NamedTuple):
         first: Seconds until its first results: tracing, compiling, running.
     """
 
-    train: Callable[[], object]
-    infer: Callable[[], object]
+    train: Callable[[], Any]
+    infer: Callable[[], Any]
     trace: float = 0.0
     first: float = 0.0
 
