@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from bridge._audit import (
-        audit as audit,
-    )
+    from bridge import parametrize as parametrize, prune as prune
+    from bridge._audit import audit as audit
     from bridge._conversion import (
         bfloat16 as bfloat16,
         double as double,
@@ -120,8 +119,12 @@ _HOME = {
     "untie": "_surgery",
 }
 
+_PACKAGES = ("parametrize", "prune")
+
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"bridge.{name}")
     if name.startswith("register_module_") and name.endswith("hook"):
         raise AttributeError(
             f"there are no hooks for all modules (torch.nn.modules.module.{name}): a model's behaviour "
@@ -136,4 +139,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_HOME, *_PACKAGES})

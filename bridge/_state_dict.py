@@ -18,6 +18,7 @@ from jax.core import Tracer
 from bridge._state_dict_type import StateDict
 from purestate import Module
 from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
+from purestate._computed import class_name
 from purestate._definition import Definition, Leaf, Node, intern
 from purestate._edit import edit
 from purestate._freeze import narrow
@@ -184,7 +185,7 @@ def load_state_dict(
     if problems:
         raise RuntimeError(
             "Error(s) in loading state_dict for {}:\n\t{}".format(
-                definition.cls.__name__, "\n\t".join(problems)
+                class_name(model), "\n\t".join(problems)
             )
         )
     described = tuple(

@@ -15,11 +15,13 @@ class Computed(abc.ABC):
 
     Attributes:
         class_prefix: What ``repr`` puts before the name of the module's class.
+        removal: The line that makes a plain name of it again, for errors.
     """
 
     __slots__ = ()
 
     class_prefix = ""
+    removal = ""
 
     @abc.abstractmethod
     def compute(self, module: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 
 from purestate._abstract import AbstractArray, is_undrawn
+from purestate._definition import Definition
 from purestate._errors import UninitializedError
 from purestate._keys import as_key, fold_name
 from purestate._lazy import is_lazy, materialize
@@ -45,13 +46,28 @@ def init(model: Any, rng: Any, *example_inputs: Any, **example_kwargs: Any) -> A
     return unflatten(
         definition,
         tuple(
-            _draw(as_array(leaf), key, name) if is_undrawn(leaf) else leaf
+            _draw(as_array(leaf), key, name, _drawn_as(definition, leaves, leaf, name))
+            if is_undrawn(leaf)
+            else leaf
             for leaf, name in zip(leaves, definition.names, strict=True)
         ),
     )
 
 
-def _draw(leaf: AbstractArray, key: jax.Array, name: str) -> jax.Array:
+def _drawn_as(definition: Definition, leaves: Any, leaf: Any, name: str) -> str:
+    """The name whose key draws a leaf: what takes the place of another array is drawn as that one."""
+    rename = getattr(getattr(leaf, "init", None), "drawn_as", None)
+    if rename is None:
+        return name
+    source = rename(name)
+    at = definition.leaf_at.get(source)
+    if at is None or definition.names[at] == name:
+        return source
+    # What follows from an array that is drawn itself takes the key of that one.
+    return _drawn_as(definition, leaves, leaves[at], definition.names[at])
+
+
+def _draw(leaf: AbstractArray, key: jax.Array, name: str, drawn_as: str) -> jax.Array:
     if is_lazy(leaf):
         path = name.rpartition(".")[0]
         raise UninitializedError(
@@ -65,8 +81,5 @@ def _draw(leaf: AbstractArray, key: jax.Array, name: str) -> jax.Array:
             f"    write: nn.init.normal_(self.{name.rpartition('.')[2]}) in the constructor, or "
             "bridge.load_state_dict(model, state_dict)"
         )
-    # What takes the place of another array is drawn as that one would be.
-    drawn_as = getattr(leaf.init, "drawn_as", None)
-    key = fold_name(key, name if drawn_as is None else drawn_as(name))
-    array = leaf.init(key, leaf.shape, leaf.dtype)
+    array = leaf.init(fold_name(key, drawn_as), leaf.shape, leaf.dtype)
     return array if leaf.sharding is None else jax.device_put(array, leaf.sharding)

@@ -184,6 +184,11 @@ def delete(module: Base, name: str) -> None:
     """``del module.name``."""
     if not isinstance(module._life, Open):
         raise refuse_write(type(module), name, None)
+    if isinstance(computed := module.__dict__.get(name), Computed):
+        raise AttributeError(
+            f"'{name}' of {type(module).__name__} is computed from other arrays, which deleting it "
+            f"would leave behind.\n    write: {computed.removal}"
+        )
     building.delete(module, name)
 
 
