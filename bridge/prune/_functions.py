@@ -17,6 +17,7 @@ from bridge.prune._methods import (
     RandomUnstructured,
 )
 from bridge.prune._pruned import Pruned, bake, held, prune_with
+from purestate._abstract import AbstractArray, is_undrawn
 from purestate._freeze import snapshot
 from purestate._lives import flatten
 from purestate._select import Selector, select
@@ -212,7 +213,7 @@ def global_unstructured(
         values, masks = [], []
         for module, place in zip(modules, places, strict=True):
             value = held(module, place[1])
-            values.append(jnp.ravel(scores.get(place, value)))
+            values.append(scores.get(place, value))
             mask = module.__dict__["_buffers"].get(f"{place[1]}_mask")
             masks.append(jnp.ravel(jnp.ones(value.shape, value.dtype) if mask is None else mask.data))
         method: Any = pruning_method(**kwargs)
@@ -221,7 +222,7 @@ def global_unstructured(
                 'Only "unstructured" PRUNING_TYPE supported for '
                 f"the `pruning_method`. Found method {pruning_method} of type {method.PRUNING_TYPE}"
             )
-        whole = PruningContainer(method).compute_mask(jnp.concatenate(values), jnp.concatenate(masks))
+        whole = PruningContainer(method).compute_mask(_joined(values), jnp.concatenate(masks))
         start = 0
         for module, name, part in zip(modules, names, masks, strict=True):
             shape = held(module, name).shape
@@ -230,6 +231,13 @@ def global_unstructured(
             start += part.size
 
     return changed(model, change)
+
+
+def _joined(values: list[Any]) -> Any:
+    """The entries of all arrays; without values where one of them has none."""
+    if any(map(is_undrawn, values)):
+        return AbstractArray((sum(value.size for value in values),), jnp.result_type(*values))
+    return jnp.concatenate([jnp.ravel(value) for value in values])
 
 
 def remove(model: Any, name: str, *, at: Selector = "") -> Any:

@@ -92,7 +92,9 @@ class PruningContainer(BasePruningMethod):
         """The mask so far, with the last method's where that acts."""
         method = self._pruning_methods[-1]
         place = _place(method, len(t.shape), default_mask)
-        partial = method.compute_mask(t[place], default_mask=default_mask[place])
+        mask = default_mask[place]
+        part = t.update(shape=mask.shape) if is_undrawn(t) else t[place]
+        partial = method.compute_mask(part, default_mask=mask)
         mask = jnp.asarray(default_mask).astype(t.dtype)
         return mask.at[place].set(jnp.asarray(partial).astype(mask.dtype))
 
