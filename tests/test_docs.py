@@ -15,6 +15,8 @@ import torch
 
 import bridge
 import bridge.checkpoint
+import bridge.parametrize
+import bridge.prune
 import purestate as ps
 from purestate import nn
 
@@ -47,6 +49,7 @@ def public(module: ModuleType) -> list[str]:
 
 
 PACKAGES = [ps, nn, nn.functional, nn.init, nn.utils, nn.utils.rnn, bridge, bridge.checkpoint]
+PACKAGES += [bridge.parametrize, bridge.prune]
 NAMES = [(module, name) for module in PACKAGES for name in public(module)]
 
 

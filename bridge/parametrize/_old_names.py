@@ -68,7 +68,7 @@ class OldSpectralNorm(OldNames):
             state_dict[f"{new}.{self.position}.{vector}"] = state_dict.pop(f"{old}{vector}")
 
     def solve(self, original: np.ndarray, weight: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """The ``v`` that a file from before torch 1.0 lacks: ``W v`` along ``u``, and ``u W v = sigma``.
+        """The ``v`` that files from before torch 1.0 lack: ``W v`` is along ``u``, ``u W v`` is sigma.
 
         Torch's own upgrade solves the normal equations in the dtype of the file, and loses it.
         """
