@@ -9,6 +9,7 @@ import torch
 import bridge
 import purestate as ps
 from purestate import nn
+from purestate.nn import functional as F
 from tests.nn.both import check_same, check_same_error
 from tests.oracles.module_db import compare_call, compare_state
 from tests.parity import assert_close, to_jax, to_numpy
@@ -96,6 +97,32 @@ def test_max_norm_writes_the_weight(name, options, training):
     assert not np.allclose(after.weight, ours.weight)
     np.testing.assert_array_equal(after.weight[2:4], ours.weight[2:4])
     compare_call(after, theirs, (INDEX + 1,))
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"), [([2, -1], [0, 0, 1]), ([0, 0, 3, -3, 1], [1, 1, 0])], ids=str
+)
+def test_an_index_outside_of_the_table_counts_for_no_row(index, expected):
+    @jax.jit
+    def gradient(weight, index):
+        return jax.grad(lambda w: jnp.nansum(F.embedding(index, w, scale_grad_by_freq=True)))(weight)
+
+    rows = gradient(jnp.ones((3, 1)), jnp.asarray(index))
+    np.testing.assert_array_equal(rows[:, 0], expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_frequencies_that_a_half_type_cannot_count(dtype):
+    """Not to 300, or not to 70,000: but each share is one over the count."""
+    count = {"bfloat16": 1024, "float16": 70_000}[dtype]
+
+    def total(weight):
+        rows = F.embedding(jnp.zeros(count, jnp.int32), weight, scale_grad_by_freq=True)
+        return (rows.astype(jnp.float32) * jnp.eye(count, 1)).sum()
+
+    # One of the lookups has a cotangent: what comes back is its share.
+    gradient = jax.grad(total)(jnp.ones((2, 1), dtype))
+    np.testing.assert_allclose(gradient.astype(jnp.float32), [[1 / count], [0]], rtol=1e-2)
 
 
 class Tied(nn.Module):

@@ -28,6 +28,7 @@ from purestate.nn.functional._dropout import dropout
 from purestate.nn.functional._dtypes import cpp_type, scalar_type, widen
 from purestate.nn.functional._options import listed
 from purestate.nn.functional._shapes import broadcast
+from purestate.nn.functional._tangents import moves
 
 
 __all__ = ["scaled_dot_product_attention"]
@@ -169,16 +170,20 @@ def _weighted(
     return _parts(query, key, value, bias, kept, scale)[0]
 
 
-@_weighted.defjvp
+@functools.partial(_weighted.defjvp, symbolic_zeros=True)
 def _weighted_jvp(scale, primals, tangents):
     query, key, value, bias, kept = primals
     dquery, dkey, dvalue, dbias, _ = tangents
     output, weights, used, share = _parts(query, key, value, bias, kept, scale)
-    dscores = (_dot(dquery, key, -1) + _dot(query, dkey, -1)) * scale
-    if bias is not None:
-        dscores = dscores + dbias
-    correction = (weights * dscores).sum(-1, keepdims=True) * output
-    return output, (_dot(used * dscores, value, -2) - correction + _dot(used, dvalue, -2)) * share
+    dscores = [_dot(dquery, key, -1) * scale] if moves(dquery) else []
+    dscores += [_dot(query, dkey, -1) * scale] if moves(dkey) else []
+    dscores += [dbias] if moves(dbias) else []
+    terms = [_dot(used, dvalue, -2)] if moves(dvalue) else []
+    if dscores:
+        dscore = functools.reduce(jnp.add, dscores)
+        correction = (weights * dscore).sum(-1, keepdims=True) * output
+        terms += [_dot(used * dscore, value, -2) - correction]
+    return output, functools.reduce(jnp.add, terms) * share if terms else jnp.zeros_like(output)
 
 
 def _parts(

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._graft import graft
 from purestate.nn.functional._known import known
 
@@ -86,8 +86,11 @@ def _embedding(
     if max_norm is not None:
         rows = _renormed(rows, max_norm, norm_type)
     if scale_grad_by_freq:
-        times = jnp.zeros(count, weight.dtype).at[input].add(1)
-        source = source / _rows(times, input)[..., None]
+        # Counted in integers: bfloat16 cannot count past 256.
+        times = jnp.zeros(count, jnp.int32)
+        times = times.at[input].add(1, mode="drop", wrap_negative_indices=False)
+        share = 1 / _rows(times, input).astype(widen(weight).dtype)
+        source = (source * share[..., None]).astype(weight.dtype)
     return source if source is rows else graft(jax.lax.stop_gradient(rows), source)
 
 

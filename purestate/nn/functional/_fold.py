@@ -16,6 +16,7 @@ from jax import lax
 
 from purestate.nn.functional._dtypes import scalar_type
 from purestate.nn.functional._options import IntOrInts, listed, per_axis
+from purestate.nn.functional._varying import varying_alike
 from purestate.nn.functional._windows import Axis, taps
 
 
@@ -165,7 +166,8 @@ def _fold(
         )
     _check_dtype("col2im", input.dtype)
     summed = input.astype(jnp.float32) if input.dtype == bool else input
-    image = jax.ShapeDtypeStruct((*input.shape[:-2], rows // math.prod(kernel), *sizes), summed.dtype)
+    image = jnp.zeros((*input.shape[:-2], rows // math.prod(kernel), *sizes), summed.dtype)
+    image, summed = varying_alike((image, summed))
     (output,) = jax.linear_transpose(functools.partial(_columns, axes=axes), image)(summed)
     return output.astype(input.dtype)
 

@@ -2,15 +2,21 @@
 
 import jax
 
+from purestate.nn.functional._varying import varying_alike
 
-@jax.custom_jvp
+
 def graft(value: jax.Array, source: jax.Array) -> jax.Array:
     """``value``, with the derivatives of ``source``."""
+    return _grafted(*varying_alike((value, source)))
+
+
+@jax.custom_jvp
+def _grafted(value: jax.Array, source: jax.Array) -> jax.Array:
     del source
     return value
 
 
-@graft.defjvp
-def _graft_jvp(primals, tangents):
+@_grafted.defjvp
+def _grafted_jvp(primals, tangents):
     value, source = primals
-    return graft(value, source), tangents[1]
+    return _grafted(value, source), tangents[1]

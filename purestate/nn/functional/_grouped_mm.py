@@ -14,6 +14,7 @@ from jax import lax
 from jax.typing import DTypeLike
 
 from purestate.nn.functional._dtypes import cpp_type, scalar_type
+from purestate.nn.functional._varying import varying_alike
 
 
 __all__ = ["grouped_mm"]
@@ -79,7 +80,10 @@ def _rows(rows: jax.Array, matrices: jax.Array, offs: jax.Array) -> jax.Array:
         return jnp.where(is_here, jnp.where(is_here, rows, 0) @ matrix, output), None
 
     nothing = jnp.zeros((rows.shape[0], matrices.shape[2]), rows.dtype)
-    return lax.scan(step, nothing, (matrices, _groups(offs, rows.shape[0])))[0]
+    groups = _groups(offs, rows.shape[0])
+    # Rows are used in every step: a sum over members, in the gradient, is wanted once.
+    nothing, rows, matrices, groups = varying_alike((nothing, rows, matrices, groups))
+    return lax.scan(step, nothing, (matrices, groups))[0]
 
 
 def _check(mat_a, mat_b, offs, bias, out_dtype) -> None:

@@ -24,6 +24,7 @@ from purestate.nn.functional._operands import check_cast
 from purestate.nn.functional._reduction import check_fits, check_floating, reduced, settled
 from purestate.nn.functional._shapes import shown
 from purestate.nn.functional._softmax import log_softmax
+from purestate.nn.functional._tangents import moves
 
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "nll_loss"]
@@ -247,12 +248,16 @@ def _binary_losses(input: jax.Array, target: jax.Array) -> jax.Array:
     return (target - 1) * at_zero - target * at_one
 
 
-@_binary_losses.defjvp
+@functools.partial(_binary_losses.defjvp, symbolic_zeros=True)
 def _binary_losses_jvp(primals, tangents):
     input, target = primals
-    slope = (input - target) / jnp.maximum((1 - input) * input, 1e-12)
-    target_slope = jnp.log1p(-input) - jnp.log(input)
-    return _binary_losses(input, target), slope * tangents[0] + target_slope * tangents[1]
+    output = _binary_losses(input, target)
+    slopes = (
+        (input - target) / jnp.maximum((1 - input) * input, 1e-12),
+        jnp.log1p(-input) - jnp.log(input),  # Infinite at 0 and 1: it may not meet a zero.
+    )
+    terms = [slope * tangent for slope, tangent in zip(slopes, tangents, strict=True) if moves(tangent)]
+    return output, sum(terms[1:], start=terms[0]) if terms else jnp.zeros_like(output)
 
 
 @functools.partial(jax.jit, static_argnames="reduction")

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_derivatives import SymbolicZero
 
 from purestate.nn.functional._gates import Arrays, Gates
+from purestate.nn.functional._tangents import moves
 
 
 BLOCK = 4
@@ -164,12 +164,13 @@ def _rule(gates: Gates, is_reverse: bool, primals: Any, tangents: Any) -> tuple[
     )
 
     # The shares of the input, the weights and the biases, for all steps at once.
-    from_input = _plus(_product(d_weights.w_ih, xs), _known(d_weights.b_ih))
-    if not isinstance(d_xs, SymbolicZero):
+    nothing = jnp.zeros_like(ys, shape=(ys.shape[0], *w_hh.shape[:1], ys.shape[2]))
+    from_input = _change(nothing, d_weights.w_ih, xs, d_weights.b_ih)
+    if moves(d_xs):
         from_input = from_input + _steps(_fast_transposed(weights.w_ih)(_columns(d_xs)), xs)
-    from_state = _plus(_product(d_weights.w_hh, before), _known(d_weights.b_hh))
+    from_state = _change(nothing, d_weights.w_hh, before, d_weights.b_hh)
     shares = gates.join(from_input, from_state)
-    projected = None if w_hr is None else _product(d_weights.w_hr, unprojected)
+    projected = _product(d_weights.w_hr, unprojected) if moves(d_weights.w_hr) else None
 
     times_w_hh = _fast_transposed(w_hh)
     times_w_hr = None if w_hr is None else _fast_transposed(w_hr)
@@ -180,12 +181,14 @@ def _rule(gates: Gates, is_reverse: bool, primals: Any, tangents: Any) -> tuple[
         joined = gates.join(jnp.zeros_like(recurrent), recurrent)
         joined = tuple(map(jnp.add, shares, joined))
         (h, *rest) = gates.tangent(slopes, joined, state)
-        after = (h if times_w_hr is None else projected + times_w_hr(h), *rest)
+        h = h if times_w_hr is None else times_w_hr(h)
+        after = (h if projected is None else projected + h, *rest)
         if kept is not None:
             after = _chosen(kept, after, state)
         return after, after[0]
 
-    d_start = tuple(map(_known, d_start))
+    # Zeros of the primal's type, which says over what it varies; the tangent's shape does not.
+    d_start = tuple(d if moves(d) else jnp.zeros_like(p) for d, p in zip(d_start, start, strict=True))
     d_last, d_ys = lax.scan(step, d_start, (shares, projected, slopes, kept), reverse=is_reverse)
     return (ys, last), (d_ys, d_last)
 
@@ -196,14 +199,6 @@ def _chosen(kept: jax.Array, after: Arrays, before: Arrays) -> Arrays:
 
 def _plus(values: jax.Array, bias: jax.Array | None) -> jax.Array:
     return values if bias is None else values + bias[:, None]
-
-
-def _known(tangent: Any) -> Any:
-    """A tangent with its zeros written out."""
-    if isinstance(tangent, SymbolicZero):
-        zero: Any = tangent.aval
-        return jnp.zeros(zero.shape, zero.dtype)
-    return tangent
 
 
 def _columns(steps: jax.Array) -> jax.Array:
@@ -218,9 +213,15 @@ def _steps(columns: jax.Array, like: jax.Array) -> jax.Array:
     return columns.reshape(columns.shape[0], length, batch).swapaxes(0, 1)
 
 
-def _product(tangent: Any, steps: jax.Array) -> jax.Array:
+def _product(tangent: jax.Array, steps: jax.Array) -> jax.Array:
     """The change of a weight times every step."""
-    return _steps(_known(tangent) @ _columns(steps), steps)
+    return _steps(tangent @ _columns(steps), steps)
+
+
+def _change(nothing: jax.Array, weight: Any, steps: jax.Array, bias: Any) -> jax.Array:
+    """What the changes of a weight and of a bias, if any, make of every step."""
+    total = _product(weight, steps) if moves(weight) else nothing
+    return _plus(total, bias if moves(bias) else None)
 
 
 def _fast_transposed(weight: jax.Array) -> Any:

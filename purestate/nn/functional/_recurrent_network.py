@@ -20,6 +20,7 @@ from purestate.nn.functional._gates import Arrays, Gates
 from purestate.nn.functional._packed import BatchSizes, is_step, packed, padded
 from purestate.nn.functional._recurrence import Weights, recurrence
 from purestate.nn.functional._recurrent_checks import check_axes, check_state, check_weights
+from purestate.nn.functional._varying import varying_alike
 
 
 class Options(NamedTuple):
@@ -73,6 +74,7 @@ def network(
     if hx is None:
         hx = tuple(jnp.zeros(size, input.dtype) for size in sizes)
     check_state(input, hx, sizes)
+    input, hx, grouped = varying_alike((input, hx, grouped))
     kept = None if options.batch_sizes is None else jnp.asarray(is_step(options.batch_sizes))
     starts = [state.swapaxes(1, 2) for state in hx]  # (rows, features, N)
     keys = _keys(function, options, rng)

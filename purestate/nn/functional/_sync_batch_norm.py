@@ -51,7 +51,7 @@ def sync_batch_norm(
         RuntimeError: Sizes or dtypes that do not fit.
         NameError: Outside of the mapped axis.
     """
-    members = int(lax.psum(1, group))
+    members = lax.axis_size(group)
     whole = (input.shape[0] * members, *input.shape[1:])
     check_channels(whole, running_mean, running_var, weight, bias, True, eps)
     check_dtypes("batch_norm", input, weight, bias, running_mean, running_var)

@@ -10,7 +10,9 @@ vmap and derivatives of any order keep working.
 from collections.abc import Callable
 
 import jax
-from jax.custom_derivatives import SymbolicZero
+
+from purestate.nn.functional._tangents import moves
+from purestate.nn.functional._varying import varying_alike
 
 
 Product = Callable[[jax.Array, jax.Array], jax.Array]
@@ -36,9 +38,9 @@ def with_cotangents(product: Product, of_left: Cotangent, of_right: Cotangent) -
         terms = [
             jax.linear_transpose(lambda ct, fixed=fixed, back=back: back(ct, fixed), output)(tangent)[0]
             for tangent, fixed, back in zip(tangents, (right, left), (of_left, of_right), strict=True)
-            if not isinstance(tangent, SymbolicZero)
+            if moves(tangent)
         ]
         return output, sum(terms[1:], start=terms[0]) if terms else jax.numpy.zeros_like(output)
 
     function.defjvp(jvp, symbolic_zeros=True)
-    return function
+    return lambda left, right: function(*varying_alike((left, right)))

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as T
+from jax import lax
 
 from purestate.nn import functional as F
 from tests.oracles import op_db
 from tests.parity import assert_close, check_error, check_function, raised, to_jax
+from tests.programs import equations
 
 
 KEY = jax.random.key(0)
@@ -96,6 +98,25 @@ def test_every_derivative_is_that_of_the_plain_formula():
         expected = derivative(plain, places)(*args)
         for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+def test_what_does_not_change_is_not_multiplied():
+    args = to_jax((Q, K, V, r(3, 5)))
+
+    def products(function, *args):
+        return len(list(equations(jax.make_jaxpr(function)(*args).jaxpr, lax.dot_general_p)))
+
+    def more(place):
+        """How many products forward mode adds, by one argument."""
+
+        def attend(changed):
+            return F.scaled_dot_product_attention(*args[:place], changed, *args[place + 1 :])
+
+        at = args[place]
+        return products(lambda a: jax.jvp(attend, (a,), (a,)), at) - products(attend, at)
+
+    # A change of the scores, from the query or key, meets the values.
+    assert [more(place) for place in range(4)] == [2, 2, 1, 1]
 
 
 def test_dropout():

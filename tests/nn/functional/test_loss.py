@@ -165,6 +165,22 @@ def test_saturated_probabilities():
     check_function(run(ours, to_jax(target)), run(theirs, target), (input,))
 
 
+def test_forward_mode_at_saturated_probabilities():
+    """The slope by the target is infinite there, and no part of a derivative by the input."""
+    input, target = jnp.array([0.0, 1.0, 0.0, 1.0, 0.5]), jnp.array([0.0, 1.0, 1.0, 0.0, 0.5])
+
+    def losses(x):
+        return F.binary_cross_entropy(x, target, reduction="none")
+
+    ones = jnp.ones(5)
+    _, tangent = jax.jvp(losses, (input,), (ones,))
+    np.testing.assert_array_equal(tangent, jax.grad(lambda x: losses(x).sum())(input))
+    np.testing.assert_array_equal(tangent, np.float32([0, 0, -1e12, 1e12, 0]))
+    np.testing.assert_array_equal(jax.jacfwd(losses)(input), jnp.diag(tangent))
+    jitted = jax.jit(lambda x: jax.jvp(losses, (x,), (ones,))[1])
+    np.testing.assert_array_equal(jitted(input), tangent)
+
+
 def test_large_logits():
     input = torch.tensor([-200.0, -50.0, 0.0, 50.0, 200.0])
     check_function(*both("binary_cross_entropy_with_logits"), (input, p(5)))
