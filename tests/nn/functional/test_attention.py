@@ -110,7 +110,8 @@ def test_what_does_not_change_is_not_multiplied():
         """How many products forward mode adds, by one argument."""
 
         def attend(changed):
-            return F.scaled_dot_product_attention(*args[:place], changed, *args[place + 1 :])
+            given = [*args[:place], changed, *args[place + 1 :]]
+            return F.scaled_dot_product_attention(*given)
 
         at = args[place]
         return products(lambda a: jax.jvp(attend, (a,), (a,)), at) - products(attend, at)
