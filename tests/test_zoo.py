@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from jax.sharding import PartitionSpec as P
 
 import bridge
 import purestate as ps
@@ -25,15 +26,15 @@ pytestmark = [
 
 KEY = jax.random.key(3)
 
-every_layer = pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.name)
+every_layer = pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.id)
 
 
 @functools.cache
-def built(name):
+def built(id):
     """A layer of the zoo with values, and its inputs."""
-    entry = next(entry for entry in ZOO if entry.name == name)
+    entry = next(entry for entry in ZOO if entry.id == id)
     inputs = tuple(map(jnp.asarray, entry.inputs))
-    return ps.init(entry.build(nn), zlib.crc32(name.encode()), *inputs), inputs
+    return ps.init(entry.build(nn), zlib.crc32(id.encode()), *inputs), inputs
 
 
 def to_tensors(entry):
@@ -91,7 +92,7 @@ def test_the_zoo_is_complete():
 
 @every_layer
 def test_jit_scan_and_checkpoint_agree_with_the_plain_call(entry):
-    model, inputs = built(entry.name)
+    model, inputs = built(entry.id)
     plain = ps.call(model, *inputs, rng=KEY)
     traces = []
 
@@ -119,7 +120,7 @@ def test_jit_scan_and_checkpoint_agree_with_the_plain_call(entry):
 
 @every_layer
 def test_grad_jvp_and_hessian_agree(entry):
-    call, arrays = function_of(*built(entry.name))
+    call, arrays = function_of(*built(entry.id))
     tangents = [jnp.sin(1 + jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape) for a in arrays]
 
     def loss(arrays):
@@ -143,7 +144,7 @@ def test_grad_jvp_and_hessian_agree(entry):
 
 @every_layer
 def test_vmap_over_arrays_and_inputs(entry):
-    call, arrays = function_of(*built(entry.name))
+    call, arrays = function_of(*built(entry.id))
     stacked = [jnp.stack([array, array * 1.25]) for array in arrays]
     mapped = jax.jit(jax.vmap(call))(stacked)
     single = jax.jit(call)
@@ -156,8 +157,55 @@ def test_vmap_over_arrays_and_inputs(entry):
 
 
 @every_layer
+def test_shard_map_agrees_with_its_members(entry):
+    """Over a mesh of two, of which one argument differs between the members: the inputs, the model."""
+    assert jax.device_count() == 2
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    given = built(entry.id)
+
+    @jax.jit
+    def derivatives(*given):
+        """The outputs, and the gradients by the model and by the inputs."""
+        call, arrays = function_of(*given)
+        gradient = jax.grad(lambda arrays: total(call(arrays)))(arrays)
+        count = len(floats(given[0]))
+        return call(arrays), gradient[:count], gradient[count:]
+
+    def member(varies, *given):
+        results = derivatives(*_at(given, varies, lambda leaf: leaf[0]))
+        outputs, *gradients = _at(results, 1 + varies, lambda leaf: leaf[None])
+        return [output[None] for output in outputs], *gradients
+
+    for varies in range(2):
+        if not jax.tree.leaves(given[varies]):
+            continue
+        other = _at(given, varies, lambda leaf: leaf * 1.25 if is_float(leaf) else leaf)
+        both = _stacked(given, other)
+        stacked = [both[place] if place == varies else given[place] for place in range(2)]
+        specs = tuple(P("data") if place == varies else P() for place in range(2))
+        sharded = jax.shard_map(
+            functools.partial(member, varies), mesh=mesh, in_specs=specs, out_specs=(P("data"), *specs)
+        )
+        # The gradient by what the members have in common is the sum of theirs.
+        expected = _stacked(derivatives(*given), derivatives(*other))
+        expected = _at(expected, 2 - varies, lambda leaf: leaf.sum(0))
+        close(jax.jit(sharded)(*stacked), expected, rtol=1e-4, atol=1e-4)
+
+
+def _stacked(*trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _at(trees, index, function):
+    """The trees, with a function of the leaves of one of them."""
+    return tuple(
+        jax.tree.map(function, tree) if place == index else tree for place, tree in enumerate(trees)
+    )
+
+
+@every_layer
 def test_copies_and_pickles_are_the_same_model(entry):
-    model, _ = built(entry.name)
+    model, _ = built(entry.id)
     for twin in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert jax.tree.structure(twin) == jax.tree.structure(model)
         assert repr(twin) == repr(model)
@@ -168,7 +216,7 @@ def test_copies_and_pickles_are_the_same_model(entry):
 @every_layer
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_dtypes(entry, dtype):
-    model, inputs = built(entry.name)
+    model, inputs = built(entry.id)
     theirs = entry.build(torch.nn).eval()
     tensors = to_tensors(entry)
     if hasattr(theirs, "initialize_parameters"):
@@ -204,7 +252,7 @@ def _plain(output):
 
 @every_layer
 def test_state_goes_to_torch_and_back(entry):
-    model, inputs = built(entry.name)
+    model, inputs = built(entry.id)
     theirs = entry.build(torch.nn).eval()
     tensors = to_tensors(entry)
     if hasattr(theirs, "initialize_parameters"):
@@ -228,7 +276,7 @@ def test_state_goes_to_torch_and_back(entry):
 
 @every_layer
 def test_modes_and_draws(entry):
-    model, inputs = built(entry.name)
+    model, inputs = built(entry.id)
     assert model.training
     assert not bridge.eval(model).training
     assert bridge.train(bridge.eval(model))._definition is model._definition

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+
+from purestate import nn
 
 
 class Entry(NamedTuple):
@@ -19,6 +22,7 @@ class Entry(NamedTuple):
         inputs: numpy arrays, float32 or int32.
         draws: Whether a call in training draws random numbers.
         always_draws: Whether one in evaluation does, too.
+        path: The program inside that this entry is for, where others of its class run another.
     """
 
     name: str
@@ -26,6 +30,12 @@ class Entry(NamedTuple):
     inputs: tuple[np.ndarray, ...]
     draws: bool = False
     always_draws: bool = False
+    path: str = ""
+
+    @property
+    def id(self) -> str:
+        """The name of the entry's tests."""
+        return f"{self.name}-{self.path}" if self.path else self.name
 
 
 def x(*shape: int) -> np.ndarray:
@@ -51,7 +61,7 @@ def sign(*shape: int) -> np.ndarray:
 
 def layer(name: str, *args: Any, inputs: Any, **options: Any) -> Entry:
     """An entry whose layer is ``nn.<name>(*args, **options)``."""
-    flags = {key: options.pop(key) for key in ("draws", "always_draws") if key in options}
+    flags = {key: options.pop(key) for key in ("draws", "always_draws", "path") if key in options}
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     return Entry(name, lambda nn: getattr(nn, name)(*args, **options), inputs, **flags)
 
@@ -97,6 +107,9 @@ CONVOLUTIONS = [
     *_sized("ConvTranspose1d ConvTranspose2d ConvTranspose3d", 4, 6, 3, stride=2, shapes=MAPS),
     *_sized("LazyConv1d LazyConv2d LazyConv3d", 5, 2, shapes=MAPS),
     *_sized("LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d", 5, 2, shapes=MAPS),
+    layer("Conv2d", 4, 4, 3, 2, 1, groups=4, inputs=x(2, 4, 6, 6), path="depthwise"),
+    layer("Conv2d", 4, 6, 1, inputs=x(2, 4, 3, 3), path="pointwise"),
+    layer("Conv2d", 4, 6, 3, padding=1, inputs=x(2, 4, 2, 2), path="starved"),
     layer("Unfold", 2, inputs=x(2, 4, 4, 4)),
     layer("Fold", (4, 4), 2, inputs=x(2, 8, 9)),
 ]
@@ -167,10 +180,54 @@ SHAPES = [
     *_sized("ZeroPad1d ZeroPad2d ZeroPad3d", 1, shapes=MAPS),
 ]
 
+
+class Here:
+    """Where ``Packed`` is found again by ``pickle``, under the name that it has in torch, too."""
+
+    class Packed(nn.Module):
+        """A recurrent layer over sequences of two lengths."""
+
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(4, 3)
+
+        def forward(self, x):
+            return _packed(nn.utils.rnn, self.lstm, x)
+
+
+class There:
+    """The same in torch."""
+
+    class Packed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(4, 3)
+
+        def forward(self, x):
+            return _packed(torch.nn.utils.rnn, self.lstm, x)
+
+
+def _packed(rnn: Any, lstm: Any, x: Any) -> Any:
+    output, state = lstm(rnn.pack_padded_sequence(x, [9, 6]))
+    return (rnn.pad_packed_sequence(output)[0], *state)
+
+
 RECURRENT = [
-    layer(name, 4, 3, 2, dropout=0.5, bidirectional=True, inputs=x(5, 2, 4), draws=True)
-    for name in ("GRU", "LSTM", "RNN")
-] + [layer(name, 4, 3, inputs=x(2, 4)) for name in ("GRUCell", "LSTMCell", "RNNCell")]
+    *(
+        layer(name, 4, 3, 2, dropout=0.5, bidirectional=True, inputs=x(5, 2, 4), draws=True)
+        for name in ("GRU", "LSTM", "RNN")
+    ),
+    # Nine steps: two of the blocks that a CPU takes at a time, and one more.
+    layer("GRU", 4, 3, inputs=x(9, 2, 4), path="blocks"),
+    layer("RNN", 4, 3, inputs=x(9, 2, 4), path="blocks"),
+    Entry(
+        "LSTM",
+        lambda nn: (There if nn is torch.nn else Here).Packed(),
+        (x(9, 2, 4),),
+        path="packed",
+    ),
+    *(layer(name, 4, 3, inputs=x(2, 4)) for name in ("GRUCell", "LSTMCell", "RNNCell")),
+]
 
 ATTENTION = [
     layer("MultiheadAttention", 4, 2, 0.5, inputs=(x(3, 2, 4), x(5, 2, 4), x(5, 2, 4)), draws=True),
@@ -195,6 +252,12 @@ ATTENTION = [
 
 CONTAINERS = [
     Entry("Sequential", lambda nn: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), (x(5, 4),)),
+    Entry(
+        "Sequential",
+        lambda nn: nn.Sequential(*(nn.Linear(4, 4) for _ in range(12))),
+        (x(5, 4),),
+        path="scanned",
+    ),
 ]
 
 LOSSES = [

@@ -19,6 +19,7 @@ import jax
 from jax import lax
 
 from purestate.nn.functional._transposed import with_cotangents
+from purestate.nn.functional._varying import varying_alike
 
 
 CHANNELS = 64
@@ -62,6 +63,7 @@ def runs_on_one_thread(
 def one_more_row(input: jax.Array, weight: jax.Array, *, pads: Pads, dilation: Ints) -> jax.Array:
     """``(N, C, H, W)`` and ``(O, C, h, w)`` to ``(N, O, ...)``, for a stride of 1 and one group."""
     reach = _reach(weight.shape, dilation)
+    input, weight = varying_alike((input, weight))
 
     def plain(input: jax.Array, weight: jax.Array, pads: Pads = pads) -> jax.Array:
         return lax.conv_general_dilated(input, weight, (1, 1), pads, rhs_dilation=dilation)

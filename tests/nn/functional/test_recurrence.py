@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.extend.core import jaxprs_in_params
 
 from purestate.nn.functional import _gates, _recurrence
 from purestate.nn.functional._recurrence import Weights, recurrence
+from tests.programs import equations
 
 
 GATES = {"lstm": _gates.LSTM, "gru": _gates.GRU, "tanh": _gates.TANH, "relu": _gates.RELU}
@@ -126,23 +126,28 @@ def test_hessian_and_reverse_over_reverse():
     close(twice[0], twice[1], 1e-3)
 
 
+LONG = 2 * _recurrence.BLOCK + 1
+
+
+@pytest.mark.parametrize("is_reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize("name", GATES)
-def test_all_at_once_is_block_by_block(name):
+def test_all_at_once_is_block_by_block(name, is_reverse):
     """The form of every other platform, on this one."""
     gates = GATES[name]
-    xs, start, weights, kept = case(gates, masked=True)
-    runs = [
-        jax.jit(functools.partial(_recurrence._block, gates, False, 1)),
-        jax.jit(functools.partial(_recurrence._in_blocks, gates, False)),
-    ]
-    close(*(run(xs, start, weights, kept) for run in runs))
+    _, start, weights, _ = case(gates)
+    kept = jnp.arange(LONG)[:, None, None] < jnp.asarray([LONG, LONG - 3])
+    at_once = jax.jit(functools.partial(_recurrence._block, gates, is_reverse, 1))
+    in_blocks = jax.jit(functools.partial(_recurrence._in_blocks, gates, is_reverse))
+    args = drawn(LONG, SIZE, BATCH), start, weights, kept
+    close(at_once(*args), in_blocks(*args))
 
 
 def test_each_platform_gets_its_form():
     """Lowered for a GPU, the products of the inputs are one product before the loop."""
-    xs, start, weights, kept = case(_gates.GRU)
+    _, start, weights, kept = case(_gates.GRU)
+    xs = drawn(LONG, SIZE, BATCH)
     run = jax.jit(functools.partial(recurrence, _gates.GRU, False))
-    whole = f"tensor<{3 * HIDDEN}x{LENGTH * BATCH}xf32>"
+    whole = f"tensor<{3 * HIDDEN}x{LONG * BATCH}xf32>"
     assert whole not in run.trace(xs, start, weights, kept).lower(lowering_platforms=("cpu",)).as_text()
     assert whole in run.trace(xs, start, weights, kept).lower(lowering_platforms=("cuda",)).as_text()
 
@@ -152,19 +157,31 @@ def test_the_gradient_of_a_weight_is_one_product():
     xs, start, weights, kept = case(_gates.LSTM)
     gradient = jax.grad(lambda w: total(lambda: recurrence(_gates.LSTM, False, xs, start, w, kept)))
     sizes = set()
-    for loop in loops(jax.make_jaxpr(gradient)(weights).jaxpr):
+    for loop in equations(jax.make_jaxpr(gradient)(weights).jaxpr, lax.scan_p):
         carried = loop.params["num_carry"]
         sizes |= {variable.aval.shape for variable in loop.outvars[:carried]}
     assert sizes == {(HIDDEN, BATCH)}
 
 
-def loops(jaxpr):
-    """The scans in a program, at any depth."""
-    for equation in jaxpr.eqns:
-        if equation.primitive is lax.scan_p:
-            yield equation
-        for inner in jaxprs_in_params(equation.params):
-            yield from loops(inner)
+def test_what_does_not_change_is_not_multiplied():
+    xs, start, weights, kept = case(_gates.LSTM, projected=True)
+
+    def products(function, *args):
+        return len(list(equations(jax.make_jaxpr(function)(*args).jaxpr, lax.dot_general_p)))
+
+    def more(place):
+        """How many products forward mode adds, by one argument."""
+
+        def run(changed):
+            args = [xs, start, weights]
+            args[place] = changed
+            return recurrence(_gates.LSTM, False, *args, kept)
+
+        at = (xs, start, weights)[place]
+        return products(lambda a: jax.jvp(run, (a,), (a,)), at) - products(run, at)
+
+    # In a step w_hh and w_hr; before it w_ih by the change; the changes of the three by what they meet.
+    assert [more(place) for place in range(3)] == [3, 2, 5]
 
 
 def test_vmap_over_inputs_and_over_weights():
