@@ -6,11 +6,14 @@ that no NaN of it reaches a gradient. ``inplace`` is accepted where torch has it
 arrays never change in place.
 """
 
+import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from purestate.nn.functional._elementwise import absolute, as_float, check_kernel, elementwise
 from purestate.nn.functional._options import axis
@@ -141,8 +144,25 @@ def softplus(input: jax.Array, beta: float = 1.0, threshold: float = 20.0) -> ja
     """
     scaled = input * beta
     linear = scaled > threshold
-    bounded = jnp.where(linear, 0, scaled)
-    return jnp.where(linear, input, jnp.log1p(jnp.exp(bounded)) / beta)
+    return jnp.where(linear, input, _bent(jnp.where(linear, 0, input), beta))
+
+
+@jax.custom_jvp
+def _bent(input: jax.Array, beta: jax.typing.ArrayLike) -> jax.Array:
+    return jnp.log1p(jnp.exp(input * beta)) / beta
+
+
+@functools.partial(_bent.defjvp, symbolic_zeros=True)
+def _bent_jvp(primals: Any, tangents: Any) -> Any:
+    """Torch's slope, which does not divide by ``beta``: it is a number where ``beta`` is 0."""
+    (input, beta), (d_input, d_beta) = primals, tangents
+    output, slope = _bent(input, beta), jax.nn.sigmoid(input * beta)
+    tangent = jnp.zeros_like(output)
+    if not isinstance(d_input, SymbolicZero):
+        tangent = tangent + slope * d_input
+    if not isinstance(d_beta, SymbolicZero):
+        tangent = tangent + (input * slope - output) / beta * d_beta
+    return output, tangent
 
 
 @elementwise("log_sigmoid_cpu")

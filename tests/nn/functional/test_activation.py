@@ -40,6 +40,7 @@ OPTIONS = [
     ("leaky_relu", (-1.0,), {}),
     ("rrelu", (0.25, 0.25, True), {}),
     ("softplus", (-1.0,), {}),
+    ("softplus", (0.0,), {}),
     ("softplus", (0.5, 2.0), {}),
     ("softshrink", (0.0,), {}),
     ("softshrink", (3.0,), {}),
