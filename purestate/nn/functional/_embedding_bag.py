@@ -78,7 +78,7 @@ def embedding_bag(
     _check_shapes(input, weight, offsets, per_sample_weights)
     _check_mode(mode, scale_grad_by_freq, sparse, per_sample_weights)
     padding_idx = _check_values(
-        input, weight, offsets, per_sample_weights, include_last_offset, padding_idx
+        input, weight, offsets, per_sample_weights, mode, include_last_offset, padding_idx
     )
     return _embedding_bag(
         input,
@@ -134,7 +134,7 @@ def _check_mode(mode: str, scale_grad_by_freq: bool, sparse: bool, per_sample_we
 
 
 def _check_values(
-    input, weight, offsets, per_sample_weights, include_last_offset, padding_idx
+    input, weight, offsets, per_sample_weights, mode, include_last_offset, padding_idx
 ) -> int | None:
     """The dtypes, and the values where they are known; returns the padding index counted from 0."""
     rows = weight.shape[0]
@@ -161,7 +161,15 @@ def _check_values(
         )
     if known(input):
         values = np.asarray(input).ravel()
-        for value in values[(values < 0) | (values >= rows)]:
+        places = np.flatnonzero((values < 0) | (values >= rows))
+        if places.size:
+            place, value = places[0], values[places[0]]
+            # What torch has a fast kernel for, it words in another way.
+            if mode != "max" and padding_idx is None and weight.dtype != jnp.float64:
+                raise RuntimeError(
+                    f"Index {place} of input takes value {value} which is not in the valid range "
+                    f"[0, {rows})"
+                )
             raise RuntimeError(
                 f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {value}"
             )
