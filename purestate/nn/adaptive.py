@@ -17,6 +17,7 @@ from purestate._module import Module
 from purestate.nn._construction import draws_again
 from purestate.nn.container import ModuleList, Sequential
 from purestate.nn.functional._known import known
+from purestate.nn.functional._options import axis
 from purestate.nn.functional._shapes import shown
 from purestate.nn.functional._softmax import log_softmax
 from purestate.nn.linear import Linear
@@ -55,6 +56,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Raises:
         ValueError: For cutoffs that are not unique, rising and between 1 and ``n_classes - 1``.
+        TypeError: For cutoffs that are no ints.
         RuntimeError: In a call, for shapes that do not fit or, where it is known, a target that is
             not a class; its output is NaN where it is not known.
     """
@@ -78,6 +80,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 "cutoffs should be a sequence of unique, positive integers sorted in an increasing "
                 "order, where each value is between 1 and n_classes-1"
             )
+        for cutoff in (*cutoffs, n_classes):
+            if not hasattr(cutoff, "__index__"):
+                raise TypeError(
+                    "empty(): argument 'size' (position 1) must be tuple of ints, but found element of "
+                    f"type {type(cutoff).__name__} at pos 0"
+                )
         self.in_features = in_features
         self.n_classes = n_classes
         self.cutoffs = [*cutoffs, n_classes]
@@ -159,7 +167,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         A row whose head prefers a class of its own gets that class, as in torch.
         """
         head_output = self.head(input)
-        first = head_output.argmax(1)
+        first = head_output.argmax(axis(1, head_output.ndim))
         best = self._all_log_probs(input, head_output).argmax(1)
         return jnp.where(first < self.shortlist_size, first, best)
 

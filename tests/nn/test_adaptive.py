@@ -56,6 +56,20 @@ def test_cutoffs_that_are_refused(cutoffs):
     check_same_error(lambda nn: nn.AdaptiveLogSoftmaxWithLoss(16, 20, cutoffs))
 
 
+@pytest.mark.parametrize(("classes", "cutoffs"), [(10, [2.0]), (10, [2, 4.0]), (10.0, [2])], ids=str)
+def test_sizes_that_are_no_ints(classes, cutoffs):
+    check_same_error(lambda nn: nn.AdaptiveLogSoftmaxWithLoss(6, classes, cutoffs))
+
+
+@pytest.mark.parametrize("method", ["predict", "log_prob"])
+def test_one_row_without_a_batch_is_refused(method):
+    for input in (INPUT[0], INPUT[0, :5]):
+        check_error(
+            lambda input=input: getattr(OURS, method)(to_jax(input)),
+            lambda input=input: getattr(THEIRS, method)(input),
+        )
+
+
 def test_the_output_and_the_loss():
     output = OURS(*to_jax((INPUT, TARGET)))
     assert type(output).__name__ == "_ASMoutput"
