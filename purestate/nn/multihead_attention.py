@@ -10,6 +10,7 @@ from purestate._parameter import Parameter
 from purestate.nn import init
 from purestate.nn._construction import draws_again
 from purestate.nn.functional._multi_head import multi_head_attention_forward
+from purestate.nn.functional._multi_head_checks import check_ranks
 from purestate.nn.linear import Linear
 
 
@@ -155,6 +156,8 @@ class MultiheadAttention(Module):
             The output and the weights after dropout: ``(N, L, S)``, ``(N, num_heads, L, S)`` when
             they are not averaged, either without ``N`` for one example, None when not needed.
         """
+        # Before a key is asked for: the wrong input is the error, with a key and without.
+        check_ranks(query, key, value, key_padding_mask, attn_mask, self.num_heads)
         draws = self.training and 0 < self.dropout < 1
         return multi_head_attention_forward(
             query,

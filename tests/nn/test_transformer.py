@@ -294,6 +294,22 @@ def test_custom_parts():
     assert not bridge.state_dict(model)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4, 8), (8,)], ids=str)
+def test_the_wrong_input_is_the_error_also_without_a_key(shape):
+    for layer, args in (
+        ("TransformerEncoderLayer", (8, 2, 16)),
+        ("TransformerDecoderLayer", (8, 2, 16)),
+        ("MultiheadAttention", (8, 2, 0.5)),
+    ):
+        ours, theirs = ps.init(getattr(nn, layer)(*args), 0), getattr(torch.nn, layer)(*args)
+        count = {"TransformerDecoderLayer": 2, "MultiheadAttention": 3}.get(layer, 1)
+        inputs = [torch.ones(shape)] * count
+        check_error(
+            lambda ours=ours, inputs=inputs: ours(*to_jax(inputs)),
+            lambda theirs=theirs, inputs=inputs: theirs(*inputs),
+        )
+
+
 def test_dropout_in_all_places():
     model = ps.init(nn.Transformer(4, 2, 1, 1, 8), 0)
     x = jnp.ones((3, 2, 4))
