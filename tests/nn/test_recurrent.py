@@ -151,6 +151,13 @@ def test_cell_states_refused_as_torch(hx):
     )
 
 
+def test_one_array_is_no_state_of_an_lstm():
+    ours, theirs = pair()
+    assert isinstance(raised(lambda: theirs(torch.ones(5, 2, 3), torch.ones(2, 1, 2, 4))), TypeError)
+    with pytest.raises(TypeError, match=r"the tuple \(h, c\)"):
+        ours(jnp.ones((5, 2, 3)), jnp.ones((2, 1, 2, 4)))
+
+
 @pytest.mark.parametrize("kind", ["GRU", "RNN"])
 def test_a_state_of_another_dtype_is_refused_as_torch_does(kind):
     ours, theirs = pair(kind)

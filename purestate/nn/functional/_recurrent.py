@@ -62,8 +62,11 @@ def lstm(
 
     Raises:
         ValueError: The input has other axes, the number of weights is wrong, or ``rng`` is missing.
+        TypeError: The state is one array.
         RuntimeError: An empty sequence, or sizes or dtypes that do not fit.
     """
+    if hasattr(hx, "ndim"):
+        raise TypeError("lstm: expected hx to be the tuple (h, c), got one array")
     if hx is not None and len(hx) != 2:
         raise RuntimeError("lstm expects two hidden states")
     options = (num_layers, bias, dropout, training, bidirectional, batch_first, batch_sizes)
