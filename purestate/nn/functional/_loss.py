@@ -15,6 +15,7 @@ import numpy as np
 from purestate.nn.functional._dtypes import scalar_type, widen
 from purestate.nn.functional._known import known
 from purestate.nn.functional._loss_checks import (
+    check_arrays,
     check_binary_weight,
     check_classes,
     check_probabilities,
@@ -295,6 +296,7 @@ def binary_cross_entropy_with_logits(
 
     Raises:
         ValueError: An unknown reduction, or shapes that differ.
+        TypeError: A weight that is a number.
         RuntimeError: Dtypes or weights that do not fit.
     """
     reduction = settled(reduction, size_average, reduce)
@@ -302,6 +304,7 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f"Target size ({shown(target.shape)}) must be the same as input size ({shown(input.shape)})"
         )
+    check_arrays("binary_cross_entropy_with_logits", 3, weight=weight, pos_weight=pos_weight)
     check_floating("log_sigmoid_cpu", input)
     if pos_weight is not None:
         check_fits(input.shape, pos_weight, first=True)

@@ -113,6 +113,16 @@ def check_binary_weight(target: jax.Array, weight: jax.Array | None) -> None:
     check_fits(target.shape, weight)
 
 
+def check_arrays(function: str, first: int, **arguments: object) -> None:
+    """Arguments that are arrays or None, and not numbers; torch counts them from ``first`` on."""
+    for place, (name, value) in enumerate(arguments.items(), first):
+        if value is not None and not hasattr(value, "shape"):
+            raise TypeError(
+                f"{function}(): argument '{name}' (position {place}) must be Tensor, "
+                f"not {type(value).__name__}"
+            )
+
+
 def check_unit_interval(name: str, values: np.ndarray) -> None:
     """Probabilities of two classes are in [0, 1]; NaN is not."""
     if not ((values >= 0) & (values <= 1)).all():

@@ -376,6 +376,8 @@ REFUSED = {
         ((r(2), p(2).int()), {}),
         ((r(2, 3), p(2, 3)), {"weight": p(2)}),
         ((r(2, 3), p(2, 3)), {"pos_weight": p(2)}),
+        ((r(2), p(2)), {"pos_weight": 2.0}),
+        ((r(2), p(2)), {"weight": 2, "pos_weight": 2.0}),
     ],
 }
 
