@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from purestate.nn.functional._dtypes import widen
+from purestate.nn.functional._elementwise import check_kernel
 from purestate.nn.functional._options import IntOrInts, ints
 from purestate.nn.functional._windows import Axis, padded, taps, windows
 
@@ -74,6 +75,7 @@ def avg_pool2d(
 
     Raises:
         RuntimeError: The window does not fit, or an option is out of its range.
+        NotImplementedError: The dtype is neither floating-point nor int32 or int64.
     """
     return _call(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -145,6 +147,8 @@ def _avg_pool(
     if divisor == 0:
         raise RuntimeError("divisor must be not zero")
     axes = windows(f"avg_pool{n}d", input.shape, kernel, stride, padding, (1,), ceil_mode, n)
+    if input.dtype not in (jnp.int32, jnp.int64):
+        check_kernel("avg_pool3d_out_frame" if n == 3 else "avg_pool2d", input)
     total = widen(input)
     total = padded(total, axes, jnp.zeros((), total.dtype))
     for place in reversed(range(input.ndim - n, input.ndim)):

@@ -14,6 +14,7 @@ from jax import lax
 from purestate.nn.functional._conv_cpu import choose
 from purestate.nn.functional._conv_threads import one_more_row, runs_on_one_thread
 from purestate.nn.functional._dtypes import cpp_type, scalar_type
+from purestate.nn.functional._elementwise import check_kernel
 from purestate.nn.functional._options import IntOrInts, expanded, ints, listed
 
 
@@ -76,8 +77,9 @@ def conv2d(
         dtype.
 
     Raises:
-        RuntimeError: Sizes do not fit, the kernel is larger than the padded input, dtypes differ,
-            or an option is out of its range.
+        RuntimeError: Sizes do not fit or are zero, the kernel is larger than the padded input,
+            dtypes differ, or an option is out of its range.
+        NotImplementedError: The input is of booleans.
     """
     return _call(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -155,6 +157,10 @@ def _conv(
         raise RuntimeError(
             f"expected scalar type {scalar_type(input.dtype)} but found {scalar_type(weight.dtype)}"
         )
+    _check_sizes(batched, weight, dilation)
+    if input.dtype == bool:
+        dense = "compute_columns3d" if n == 3 else "slow_conv2d_cpu"
+        check_kernel("slow_conv_dilated<>" if max(dilation) > 1 else dense, input)
     output = convolve(batched, weight, stride, pads, dilation, groups)
     if bias is not None:
         output = output + bias.reshape(-1, *(1,) * n)
@@ -302,3 +308,22 @@ def _check_shapes(
             f"Kernel size: ({' x '.join(map(str, kernel))}). "
             "Kernel size can't be greater than actual input size"
         )
+
+
+def _check_sizes(input: jax.Array, weight: jax.Array, dilation: tuple[int, ...]) -> None:
+    """No spatial axis is empty; only batch and channels may be."""
+    one = (1,) if len(dilation) == 1 else ()
+    sizes, kernel = (*one, *input.shape[2:]), (*one, *weight.shape[2:])
+    if 0 in sizes and 0 not in input.shape[:2]:
+        raise RuntimeError(
+            "Only zero batch or zero channel inputs are supported, but got input shape: "
+            f"{listed((*input.shape[:2], *sizes))}"
+        )
+    if 0 in kernel:
+        if max(dilation) > 1:
+            got = f" {listed(kernel)}"
+        elif len(kernel) == 3:
+            got = f": {' x '.join(map(str, kernel))} (TxHxW)"
+        else:
+            got = f" kernel_height: {kernel[0]} kernel_width: {kernel[1]}"
+        raise RuntimeError(f"kernel size should be greater than zero, but got{got}")

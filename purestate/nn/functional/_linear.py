@@ -28,6 +28,7 @@ def linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -
         input: ``(*, in_features)``.
         weight: ``(out_features, in_features)``, or ``(in_features,)`` for a single output.
         bias: ``(out_features,)``, or anything that broadcasts to the output; ``None`` adds nothing.
+            For a weight with one axis torch refuses most of them.
 
     Returns:
         ``(*, out_features)``, without the last axis if the weight has one axis; the inputs' dtype.
@@ -52,6 +53,9 @@ def _check(input: jax.Array, weight: jax.Array, bias: jax.Array | None) -> None:
         )
     if weight.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {weight.ndim}D")
+    # Torch adds the bias in one product of matrices, where there is one.
+    if bias is not None and bias.dtype == input.dtype:
+        _check_matrix(input, weight, bias)
     rows, features = math.prod(input.shape[:-1]), input.shape[-1]
     if features != weight.shape[-1]:
         _raise_mismatch(input, weight, rows)
@@ -62,6 +66,11 @@ def _check(input: jax.Array, weight: jax.Array, bias: jax.Array | None) -> None:
         )
     if bias is not None:
         _check_bias(input, weight, bias, rows)
+
+
+def _check_matrix(input: jax.Array, weight: jax.Array, bias: jax.Array) -> None:
+    if weight.ndim == 1 and (input.ndim == 2 or bias.ndim == 1):
+        raise RuntimeError("mat2 must be a matrix, got 1-D tensor")
 
 
 def _raise_mismatch(input: jax.Array, weight: jax.Array, rows: int) -> None:

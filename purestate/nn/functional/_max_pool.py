@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from purestate.nn.functional._elementwise import check_kernel
 from purestate.nn.functional._options import IntOrInts, ints, listed
 from purestate.nn.functional._windows import Axis, output_size, padded, taps, windows
 
@@ -53,6 +54,10 @@ def max_pool1d(
 
     Returns:
         ``(N, C, L_out)`` (no ``N`` without a batch), or the pair of it and the positions in ``L``.
+
+    Raises:
+        RuntimeError: The window does not fit, or an option is out of its range.
+        NotImplementedError: Integers without ``return_indices``, as in torch.
     """
     return _call(
         1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
@@ -104,6 +109,7 @@ def max_pool2d(
 
     Raises:
         RuntimeError: The window does not fit, or an option is out of its range.
+        NotImplementedError: The input is of booleans or complex numbers.
     """
     return _call(
         2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=return_indices
@@ -214,6 +220,10 @@ def _max_pool(
     if n == 1 and not return_indices:
         _check_plain(input, kernel, stride, padding, dilation, ceil_mode)
     axes = windows(f"max_pool{n}d", input.shape, kernel, stride, padding, dilation, ceil_mode, n)
+    if n == 1 and not return_indices:
+        check_kernel("max_pool1d_impl", input)
+    elif input.dtype == bool or jnp.iscomplexobj(input):
+        check_kernel(f"max_pool{max(n, 2)}d", input)
     best = padded(input, axes, _lowest(input.dtype))
     positions = _positions(axes) if return_indices else None
     for place in reversed(range(input.ndim - n, input.ndim)):

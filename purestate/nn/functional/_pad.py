@@ -6,14 +6,16 @@ and replication read the whole input, so they pad first and crop last.
 """
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
-from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._dtypes import cpp_type, scalar_type
 from purestate.nn.functional._options import listed
 
 
@@ -49,8 +51,8 @@ def pad(
         The padded array in the input's dtype.
 
     Raises:
-        RuntimeError: An amount that does not fit the input, an odd number of amounts, or a value
-            for a mode that takes none.
+        RuntimeError: An amount that does not fit the input, an odd number of amounts, a value for a
+            mode that takes none, or one that the dtype cannot hold.
         NotImplementedError: An unknown mode, or axes that the mode does not support.
         TypeError: ``pad`` is not a sequence of ints.
     """
@@ -63,6 +65,8 @@ def pad(
             f"padding length {len(amounts)} and input of dimension {input.ndim}"
         )
     if mode == "constant":
+        if isinstance(value, int | float):
+            _check_value(value, input.dtype)
         return _pad_constant(input, 0 if value is None else value, amounts=amounts)
     if value is not None and value != 0:
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
@@ -79,6 +83,29 @@ def _amounts(pad: Sequence[int]) -> tuple[int, ...]:
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     return tuple(map(operator.index, pad))
+
+
+_CPP_TYPES = {
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int64": "int64_t",
+}
+"""Where torch spells a type in another way than ``cpp_type``."""
+
+
+def _check_value(value: float, dtype: DTypeLike) -> None:
+    """Torch converts what it fills with, and refuses what the dtype cannot hold."""
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return
+    if jnp.issubdtype(dtype, jnp.inexact):
+        fits = not math.isfinite(value) or abs(value) <= float(jnp.finfo(dtype).max)
+    else:
+        limits = jnp.iinfo(dtype)
+        fits = limits.min <= value <= limits.max  # NaN is not.
+    if not fits:
+        name = _CPP_TYPES.get(jnp.dtype(dtype).name, cpp_type(dtype))
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
 
 
 def _pairs(amounts: tuple[int, ...]) -> list[Pair]:

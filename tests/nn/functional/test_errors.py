@@ -6,7 +6,7 @@ import torch.nn.functional as T
 
 from purestate.nn import functional as F
 from tests.oracles import op_db
-from tests.parity import check_error, to_jax
+from tests.parity import check_error, check_function, to_jax
 
 
 def r(*shape, dtype=torch.float32):
@@ -34,6 +34,12 @@ LINEAR = [
     (r(3), r(4, 3), r(2, 4)),
     (r(2, 3), r(4, 3).int()),
     (r(2, 3), r(4, 3), r(4).half()),
+    (r(2, 3), r(3), r(())),
+    (r(2, 3), r(4), r(())),
+    (r(2, 3), r(3), r(1, 1)),
+    (r(2, 3), r(3), r(2).half()),
+    (r(3), r(3), r(1)),
+    (r(2, 2, 3), r(3), r(1)),
 ]
 
 
@@ -106,6 +112,25 @@ def test_conv(name, args, kwargs):
     both(name, args, kwargs)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_conv_of_nothing(n):
+    name, x, zeros = f"conv{n}d", r(2, 3, *(4,) * n), (0,) * n
+    both(name, (r(2, 3, *(4,) * (n - 1), 0), r(2, 3, *(3,) * n)), {"padding": 2})
+    both(name, (r(3, *zeros), r(2, 3, *(3,) * n)), {"padding": 2})
+    both(name, (x[..., :0], r(2, 3, *zeros)), {})
+    # In the default dtype oneDNN words it as its own failure.
+    for dilation in (1, 2):
+        args = (x.half(), r(4, 3, 0, *(2,) * (n - 1)).half())
+        both(name, args, {"dilation": dilation})
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_conv_of_booleans(n, dilation):
+    args = (r(2, 3, *(4,) * n).bool(), r(2, 3, *(2,) * n).bool())
+    both(f"conv{n}d", args, {"dilation": dilation})
+
+
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 @pytest.mark.parametrize(
     ("shape", "pad"),
@@ -145,6 +170,41 @@ def test_pad(shape, pad, mode):
     both("pad", (r(*shape), pad, mode), {})
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        (torch.uint8, -1),
+        (torch.uint8, -0.5),
+        (torch.uint8, 255.9),
+        (torch.int8, 128),
+        (torch.int16, 65520.0),
+        (torch.int32, float("nan")),
+        (torch.int32, float("-inf")),
+        (torch.int32, 2**31),
+        (torch.float16, 65520.0),
+        (torch.bfloat16, -1e300),
+        (torch.float32, 1e300),
+        (torch.complex64, 1e300),
+    ],
+    ids=op_db.describe,
+)
+def test_pad_with_a_value_beyond_the_dtype(dtype, value):
+    both("pad", (r(2, 3, dtype=dtype), (1, 1)), {"value": value})
+
+
+def test_pad_with_a_value_that_fits():
+    for dtype, value in [
+        (torch.uint8, 1.5),
+        (torch.int8, -0.5),
+        (torch.int32, True),
+        (torch.bool, float("nan")),
+        (torch.float16, float("inf")),
+        (torch.float32, float("nan")),
+    ]:
+        args, options = (r(2, 3, dtype=dtype), (1, 1)), {"value": value}
+        check_function(F.pad, T.pad, args, options, gradient=False)
+
+
 def test_pad_bool():
     for mode in ("reflect", "replicate"):
         both("pad", (r(2, 3, 4, dtype=torch.bool), (1, 1), mode), {})
@@ -181,6 +241,21 @@ def test_pooling_input(name):
     n = int(name[-2])
     for shape in [(4,) * n, (2, 2, 2, *(4,) * n), (2, 0, *(4,) * n), (2, 2, *(0,) * n)]:
         both(name, (r(*shape), 2), {})
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling_dtypes(name):
+    """Of int32 there is a mean too: it is JAX's default integer, as int64 is torch's."""
+    n = int(name[-2])
+    dtypes = [torch.bool, torch.complex64]
+    if name == "max_pool1d":
+        dtypes += [torch.int32, torch.uint8]
+    elif name.startswith("avg"):
+        dtypes += [torch.uint8, torch.int8, torch.int16]
+    for dtype in dtypes:
+        both(name, (r(2, 3, *(4,) * n).to(dtype), 2), {})
+    if name == "max_pool1d":
+        both(name, (r(2, 3, 4).bool(), 2), {"return_indices": True})
 
 
 @pytest.mark.parametrize("name", POOLS[:3])
