@@ -33,7 +33,7 @@ def case(gates, projected=False, masked=False):
         drawn(rows) * 0.5,
         drawn(2, HIDDEN) if projected else None,
     )
-    kept = jnp.asarray([[True, True], [True, True], [True, False], [True, False]])[:, None]
+    kept = jnp.asarray([[True, True]] * 4 + [[True, False]] * (LENGTH - 4))[:, None]
     return drawn(LENGTH, SIZE, BATCH), start, weights, kept if masked else None
 
 
