@@ -327,9 +327,12 @@ class _Load:
         if lazy and isinstance(value, UninitializedArray):
             return
         if not (isinstance(value, np.ndarray | np.generic | jax.Array) or is_undrawn(value)):
+            remedy = ""
+            if type(value).__module__.partition(".")[0] == "torch":
+                remedy = "; write: {name: t.detach().cpu().numpy() for name, t in sd.items()}"
             self.errors.append(
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '
-                f"object from checkpoint but received {type(value)}"
+                f"object from checkpoint but received {type(value)}{remedy}"
             )
             return
         if lazy:  # It takes the shape of the value.

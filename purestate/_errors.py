@@ -94,11 +94,22 @@ def refuse_method(name: str) -> FrozenModelError:
     return FrozenModelError(REMEDIES[name])
 
 
+def refuse_delete(cls: type, name: str) -> FrozenModelError:
+    """The error for ``del model.name`` on a finished model."""
+    return FrozenModelError(
+        f"cannot delete {cls.__name__}.{name}: a finished model is a value that never changes.\n"
+        f'    write: model = bridge.delete(model, "{name}", at=path)   (at="" is the model itself)'
+    )
+
+
 def refuse_write(cls: type, name: str, kind: str | None) -> FrozenModelError:
-    """The error for ``model.name = value`` or ``del model.name`` on a finished model."""
+    """The error for ``model.name = value`` on a finished model."""
     where = f"{cls.__name__}.{name}"
     if kind in ("parameter", "buffer"):
-        line = f'model = purestate.replace(model, {{"{name}": value}})'
+        line = (
+            f'model = purestate.replace(model, {{"{name}": value}})   '
+            f'(of a part of the model by its path: "path.{name}")'
+        )
     elif kind == "module":
         line = f'model = bridge.set_submodule(model, "{name}", module)'
     else:
@@ -179,10 +190,15 @@ def uninitialized(names: list[str], shapeless: list[str]) -> UninitializedError:
     )
 
 
-def missing_rng(cls: type, path: str) -> MissingRngError:
+def missing_rng(cls: type, path: str, training: bool) -> MissingRngError:
     """The error for ``next_key`` in a call without ``rng``."""
-    return MissingRngError(
-        f"{cls.__name__} at '{path}' needs a random key and the call was given none.\n"
-        "    write: y, model = purestate.call(model, x, rng=key)\n"
+    where = f"{cls.__name__} at '{path}'" if path else cls.__name__
+    remedy = (
         "    or, without randomness: model = bridge.eval(model)"
+        if training
+        else "    or, where only training draws: rng=self.next_key() if self.training else None"
+    )
+    return MissingRngError(
+        f"{where} needs a random key and the call was given none.\n"
+        f"    write: y, model = purestate.call(model, x, rng=key)\n{remedy}"
     )

@@ -30,12 +30,17 @@ class Handle(NamedTuple):
     kind: str
     function: Callable[..., Any]
 
-    def remove(self, model: Any) -> Any:
+    def remove(self, model: Any = None) -> Any:
         """The model, or Definition, without the hook; as it is where the hook is gone already.
 
         Raises:
+            TypeError: Without a model.
             LookupError: When neither this model nor one that it descends from had the hook.
         """
+        if model is None:
+            raise TypeError(
+                "a handle changes no model in place.\n    write: model = handle.remove(model)"
+            )
         definition = model if isinstance(model, Definition) else flatten(model)[1]
         changes = {}
         for index, node in enumerate(definition.nodes):

@@ -16,7 +16,13 @@ from purestate._attributes import resolve
 from purestate._base import Base, Origin, origin, set_parts
 from purestate._computed import Computed
 from purestate._definition import Definition, Node
-from purestate._errors import REMEDIES, FrozenModelError, refuse_method, refuse_write
+from purestate._errors import (
+    REMEDIES,
+    FrozenModelError,
+    refuse_delete,
+    refuse_method,
+    refuse_write,
+)
 from purestate._freeze import Closed, copy_open
 from purestate._parameter import Buffer
 from purestate._running import Running
@@ -183,7 +189,7 @@ def write(module: Base, name: str, value: Any) -> None:
 def delete(module: Base, name: str) -> None:
     """``del module.name``."""
     if not isinstance(module._life, Open):
-        raise refuse_write(type(module), name, None)
+        raise refuse_delete(type(module), name)
     if isinstance(computed := module.__dict__.get(name), Computed):
         raise AttributeError(
             f"'{name}' of {type(module).__name__} is computed from other arrays, which deleting it "

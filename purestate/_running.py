@@ -149,7 +149,8 @@ class Call:
         """The next random key of a node."""
         path = self.path_of(index)
         if self.rng is None:
-            raise missing_rng(self.definition.nodes[index].cls, path)
+            node = self.definition.nodes[index]
+            raise missing_rng(node.cls, path, node.training)
         key = jax.random.fold_in(fold_words(self.rng, self.words_of(index)), self.drawn(index))
         self.draws[index] = self.draws.get(index, 0) + 1
         return key

@@ -128,6 +128,11 @@ def settled(value: Any, name: str, like: Any) -> Any:
         return narrow(value, name)
     if isinstance(value, int | float | complex) and like is not None:
         return jnp.asarray(value, like.dtype)
+    if type(value).__module__.partition(".")[0] == "torch":
+        raise TypeError(
+            f"'{name}' is a torch tensor; a model holds JAX arrays.\n"
+            "    write: value.detach().cpu().numpy()"
+        )
     return value
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
 import bridge
 import purestate as ps
@@ -51,7 +52,7 @@ def test_a_call_without_rng_names_the_layer():
         (lambda m: setattr(m, "bias", 1), 'purestate.replace(model, {"bias": value})'),
         (lambda m: setattr(m, "calls", 1), 'purestate.replace(model, {"calls": value})'),
         (lambda m: setattr(m, "extra", 1), "bridge.register_buffer"),
-        (lambda m: delattr(m, "bias"), "bridge.register_buffer"),
+        (lambda m: delattr(m, "bias"), "bridge.delete"),
         (lambda m: m.eval(), "bridge.eval(model)"),
         (lambda m: m.train(), "bridge.train(model)"),
         (lambda m: m.load_state_dict({}), "bridge.load_state_dict(model, sd)"),
@@ -224,3 +225,34 @@ def test_an_error_in_a_property_is_seen():
 
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'missing_thing'"):
         _ = Net().broken
+
+
+def test_a_delete_says_what_to_write():
+    with pytest.raises(ps.FrozenModelError, match=r"cannot delete Linear\.bias.*\n.*bridge\.delete"):
+        del nn.Linear(2, 2).bias
+
+
+def test_a_key_that_only_training_needs():
+    class Drops(nn.Module):
+        def forward(self, x):
+            return nn.functional.dropout(x, 0.5, self.training, rng=self.next_key())
+
+    with pytest.raises(ps.MissingRngError, match=r"without randomness: model = bridge\.eval"):
+        Drops()(jnp.ones(2))
+    with pytest.raises(ps.MissingRngError, match=r"next_key\(\) if self\.training else None"):
+        bridge.eval(Drops())(jnp.ones(2))
+
+
+def test_torch_tensors_are_refused_with_the_line_to_write():
+    model = ps.init(nn.Linear(2, 2), 0)
+    tensor = torch.zeros(2)
+    with pytest.raises(TypeError, match=r"value\.detach\(\)\.cpu\(\)\.numpy\(\)"):
+        ps.replace(model, {"bias": tensor})
+    with pytest.raises(RuntimeError, match=r"t\.detach\(\)\.cpu\(\)\.numpy\(\) for name"):
+        bridge.load_state_dict(model, {"weight": torch.zeros(2, 2), "bias": tensor})
+
+
+def test_a_handle_without_a_model():
+    _, handle = bridge.register_forward_hook(nn.Linear(2, 2), print)
+    with pytest.raises(TypeError, match=r"model = handle\.remove\(model\)"):
+        handle.remove()

@@ -82,7 +82,8 @@ def scaled_dot_product_attention(
     if 0 < dropout_p < 1 and rng is None:
         raise ValueError(
             "scaled_dot_product_attention with 0 < dropout_p < 1 needs a random key.\n"
-            "    write: scaled_dot_product_attention(..., rng=key), in a module rng=self.next_key()"
+            "    write: scaled_dot_product_attention(..., rng=key)\n"
+            "    in a module: rng=self.next_key() if self.training else None"
         )
     return attend(
         query,

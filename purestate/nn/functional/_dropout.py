@@ -208,7 +208,8 @@ def _drop(
     if rng is None:
         raise ValueError(
             f"{name} in training with 0 < p < 1 needs a random key.\n"
-            f"    write: {name}(x, p, training, rng=key), in a module rng=self.next_key()"
+            f"    write: {name}(x, p, training, rng=key)\n"
+            "    in a module: rng=self.next_key() if self.training else None"
         )
     return _masked(input, rng, float(p), shape, alpha)
 

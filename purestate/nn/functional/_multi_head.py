@@ -144,7 +144,8 @@ def multi_head_attention_forward(
     if 0 < dropout_p < 1 and rng is None:
         raise ValueError(
             "multi_head_attention_forward in training with 0 < dropout_p < 1 needs a random key.\n"
-            "    write: multi_head_attention_forward(..., rng=key), in a module rng=self.next_key()"
+            "    write: multi_head_attention_forward(..., rng=key)\n"
+            "    in a module: rng=self.next_key() if self.training else None"
         )
     output, attention = _multi_head(
         query,

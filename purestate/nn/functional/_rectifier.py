@@ -145,7 +145,8 @@ def rrelu(
     if rng is None and lower < upper and input.size:
         raise ValueError(
             "rrelu in training needs a random key.\n"
-            "    write: rrelu(x, lower, upper, training, rng=key), in a module rng=self.next_key()"
+            "    write: rrelu(x, lower, upper, training, rng=key)\n"
+            "    in a module: rng=self.next_key() if self.training else None"
         )
     return _rrelu(input, rng, lower, upper)
 

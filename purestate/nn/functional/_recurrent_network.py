@@ -123,6 +123,7 @@ def _keys(function: str, options: Options, rng: jax.Array | None) -> Sequence[ja
     if rng is None:
         raise ValueError(
             f"{function} in training with 0 < dropout < 1 needs a random key.\n"
-            f"    write: {function}(..., rng=key), in a module rng=self.next_key()"
+            f"    write: {function}(..., rng=key)\n"
+            "    in a module: rng=self.next_key() if self.training else None"
         )
     return list(jax.random.split(rng, options.num_layers))
