@@ -40,6 +40,7 @@ def functional_call(
             tie with different arrays.
         RuntimeError: With ``strict``, for missing and unexpected names.
         AttributeError: For a name below a module that is not there.
+        TypeError: For the name of something else than a parameter or buffer.
         StatefulCallError: When the call writes state, which torch puts into the caller's dictionary;
             ``purestate.apply`` returns it.
     """
@@ -50,7 +51,13 @@ def functional_call(
     if strict:
         _check_names(definition, arrays)
     for name in arrays:
-        module.get_submodule(name.rpartition(".")[0])
+        path, _, last = name.rpartition(".")
+        if name not in definition.leaf_at and hasattr(module.get_submodule(path), last):
+            raise TypeError(
+                f"attribute '{name}' is not a registered array and cannot be given to functional_call.\n"
+                "    write: the names of bridge.state_dict(model); of a parametrized weight those of its "
+                "originals"
+            )
     if not tie_weights:
         for name in arrays:
             if name in definition.leaf_at:

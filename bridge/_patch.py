@@ -39,6 +39,7 @@ def patch(
 
     Raises:
         SelectorError: When a selector matches nothing.
+        RuntimeError: When a module did not run, or ran in a call of its own (``ps.call(self.block, x)``).
     """
     model, method = receiver(model)
     leaves, definition = flatten(model)
@@ -46,15 +47,25 @@ def patch(
     for selector, replacement in patches.items():
         for node in select(definition, selector, leaves):
             found.setdefault(node, []).append(replacement)
-    replaced = {node: functools.partial(_patched, tuple(values)) for node, values in found.items()}
+    ran: set[int] = set()
+    replaced = {
+        node: functools.partial(_patched, tuple(values), ran, node) for node, values in found.items()
+    }
     running = Call(definition, leaves, as_key(rng), patches=replaced)
     output = run(running, method, args, kwargs)
+    missed = [definition.path_of[node] for node in found if node not in ran]
+    if missed:
+        raise RuntimeError(
+            f"{missed} did not run in this call, or in a call of their own, and cannot be patched.\n"
+            "    write: the path of a module around it, which runs as self.block(x)"
+        )
     if not running.written:
         return output, model if model._life is None else unflatten(definition, leaves)
     return output, unflatten(definition, tuple(running.cells))
 
 
-def _patched(replacements: tuple[Any, ...], output: Any) -> Any:
+def _patched(replacements: tuple[Any, ...], ran: set[int], node: int, output: Any) -> Any:
+    ran.add(node)
     for replacement in replacements:
         output = replacement(output) if callable(replacement) else replacement
     return output

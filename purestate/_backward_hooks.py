@@ -4,19 +4,22 @@
 to a function and goes on with what that returns; forward mode sees an identity. One tap stands before
 a module's ``forward`` and one behind it (torch's ``BackwardHook``). In the transposed pass the one
 behind comes first: it runs the pre-hooks on ``grad_output``, which it leaves in the :class:`Link` for
-the one in front, whose cotangents are ``grad_input``.
+the one in front, whose cotangents are ``grad_input``. A zero, the token, goes from the one to the
+other: it has a tangent where an input has one, in each level of differentiation by itself.
 
 A hook gets the module as a value, with the arrays of the call as residuals of the tap. Under ``vmap``
 it sees single examples, as the module's ``forward`` does.
 """
 
 import functools
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -24,7 +27,6 @@ from purestate._base import Base
 
 
 Grads = tuple[Any, ...]
-Back = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 class Pull(NamedTuple):
@@ -34,7 +36,8 @@ class Pull(NamedTuple):
         link: The call of the module that the tap belongs to.
         is_output: Whether the tap stands behind ``forward``.
         active: Which of the tapped arrays are differentiated.
-        alone: Whether no input is, so that the tap behind runs all hooks.
+        has_token: Whether the token is tapped too, after the arrays. Behind ``forward`` it is missing
+            where no input is differentiated: that tap runs all hooks then.
         levels: For each ``vmap`` around, from the inside out, the axes of the residuals; the tapped
             arrays have it in front.
     """
@@ -42,24 +45,23 @@ class Pull(NamedTuple):
     link: "Link"
     is_output: bool
     active: tuple[int, ...]
-    alone: bool = False
+    has_token: bool
     levels: tuple[tuple[int | None, ...], ...] = ()
 
-    def __hash__(self) -> int:
-        return id(self.link)
-
     def back(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
-        """The cotangents that go on."""
+        """The cotangents that go on; those of the outputs first of all, and None of nothing."""
+        between = self.link.between
         if self.is_output:
-            function = functools.partial(self.link.at_outputs, self.active, self.alone)
+            function = functools.partial(self.link.at_outputs, self.active, not self.has_token)
             for axes in self.levels:
                 function = jax.vmap(function, in_axes=(list(axes), 0))
             cotangents, grad_output = function(list(residuals), list(cotangents))
-            self.link.grad_output = None if self.alone else grad_output
+            if self.has_token:
+                between.grad_output = grad_output
             return cotangents
-        if self.link.grad_output is None:  # It did not come by way of the output.
+        grad_output = vars(between).pop("grad_output", None)
+        if grad_output is None or not cotangents:  # Not by way of the output, or not to an input.
             return cotangents
-        grad_output, self.link.grad_output = self.link.grad_output, None
         function = functools.partial(self.link.at_inputs, self.active)
         for axes in self.levels:
             function = jax.vmap(function, in_axes=(list(axes), 0, 0))
@@ -86,36 +88,42 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, count: int, pull: Pull
 ) -> tuple[list[Any], list[Any]]:
     outputs = tap_p.bind(*primals, count=count, pull=pull)
-    live = [i for i in range(count) if type(tangents[i]) is not ad.Zero]
-    alone = False
-    if pull.is_output:
-        # The tap in front was here just before, if one of its inputs is differentiated.
-        alone, pull.link.has_inputs = not pull.link.has_inputs, False
-    elif live:
-        pull.link.has_inputs = True
     changes: list[Any] = [ad.Zero(jax.typeof(primal).to_tangent_aval()) for primal in primals[:count]]
-    if live:
-        active = tuple(pull.active[i] for i in live)
-        tapped = tap_p.bind(
-            *(tangents[i] for i in live),
-            *primals[count:],
-            count=len(live),
-            pull=pull._replace(active=active, alone=alone),
-        )
-        for i, change in zip(live, tapped, strict=True):
-            changes[i] = change
+    arrays = count - pull.has_token
+    live = [i for i in range(arrays) if type(tangents[i]) is not ad.Zero]
+    if not live:
+        return outputs, changes
+    moving = [tangents[i] for i in live]
+    # The token moves behind the tap in front where an input does; this is how the tap behind knows.
+    has_token = pull.has_token and not (pull.is_output and type(tangents[arrays]) is ad.Zero)
+    if has_token:
+        live.append(arrays)
+        moving.append(ad.instantiate_zeros(tangents[arrays]))
+    active = tuple(pull.active[i] for i in live if i < arrays)
+    tapped = tap_p.bind(
+        *moving,
+        *primals[count:],
+        count=len(moving),
+        pull=pull._replace(active=active, has_token=has_token),
+    )
+    for i, change in zip(live, tapped, strict=True):
+        changes[i] = change
     return outputs, changes
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, count: int, pull: Pull) -> list[Any]:
-    residuals, onward = operands[count:], list(cotangents)
+    residuals, arrays = operands[count:], count - pull.has_token
     # An output that nothing used has no gradient: None for the hook, as in torch.
-    live = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
-    if live:
+    live = [i for i in range(arrays) if type(cotangents[i]) is not ad.Zero]
+    onward = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    if live or not pull.is_output:
         used = pull._replace(active=tuple(pull.active[i] for i in live))
         for i, new in zip(live, used.back(residuals, [cotangents[i] for i in live]), strict=True):
             onward[i] = new
-    return [*onward, *(None for _ in residuals)]
+    return [
+        onward[i] if i < count and ad.is_undefined_primal(operand) else None
+        for i, operand in enumerate(operands)
+    ]
 
 
 def _batch(
@@ -150,34 +158,35 @@ class Link:
     It outlives the forward pass, within the taps, so it keeps no array of it.
 
     Attributes:
-        has_inputs: Whether an input is differentiated; between the taps, while tangents are made.
-        grad_output: The cotangents of the output; between the taps, in the transposed pass.
+        between: Holds ``grad_output``, the cotangents of the output, from the tap behind to the one
+            in front of a transposed pass; several threads may run the same one.
     """
 
     def __init__(self, before: Sequence[Any], after: Sequence[Any]):
         self.before = tuple(hook.function for hook in before)
         self.after = tuple(hook.function for hook in after)
-        self.has_inputs = False
-        self.grad_output: Grads | None = None
+        self.between = threading.local()
 
-    def on_inputs(self, view: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The tap in front: the positional arguments, as they are."""
+    def on_inputs(self, view: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
+        """The tap in front: the positional arguments as they are, and the token."""
         self.inputs, arrays = _Packed.of(args)
-        return self.inputs.unpacked(args, self._tap(view, arrays, False))
+        *arrays, token = self._tap(view, arrays, False, jnp.zeros(()))
+        return self.inputs.unpacked(args, arrays), token
 
-    def on_outputs(self, view: Any, result: Any) -> Any:
+    def on_outputs(self, view: Any, result: Any, token: Any) -> Any:
         """The tap behind: the output, as it is."""
         entries = result if type(result) is tuple else (result,)
         self.outputs, arrays = _Packed.of(entries)
-        outputs = self.outputs.unpacked(entries, self._tap(view, arrays, True))
+        *arrays, _ = self._tap(view, arrays, True, token)
+        outputs = self.outputs.unpacked(entries, arrays)
         return outputs if type(result) is tuple else outputs[0]
 
-    def _tap(self, view: Any, arrays: list[Any], is_output: bool) -> Sequence[Any]:
+    def _tap(self, view: Any, arrays: list[Any], is_output: bool, token: Any) -> Sequence[Any]:
         if not arrays:
-            return arrays
+            return [token]
         leaves, self.module = jax.tree.flatten(view)
-        pull = Pull(self, is_output, tuple(range(len(arrays))))
-        return tap_p.bind(*arrays, *leaves, count=len(arrays), pull=pull)
+        pull = Pull(self, is_output, tuple(range(len(arrays))), True)
+        return tap_p.bind(*arrays, token, *leaves, count=len(arrays) + 1, pull=pull)
 
     def at_outputs(
         self, active: tuple[int, ...], alone: bool, leaves: Sequence[Any], cotangents: Sequence[Any]
@@ -249,7 +258,8 @@ class _Packed(NamedTuple):
 
     Attributes:
         trees: The structure of each entry.
-        places: The entry, and the leaf in it, of each array that can have a gradient.
+        places: The entry, and the leaf in it, of each array that can have a gradient: none that is
+            known while a program is traced.
     """
 
     trees: tuple[Any, ...]
@@ -263,7 +273,7 @@ class _Packed(NamedTuple):
             (i, j): leaf
             for i, (leaves, _) in enumerate(flat)
             for j, leaf in enumerate(leaves)
-            if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+            if isinstance(leaf, Tracer) and jnp.issubdtype(leaf.dtype, jnp.inexact)
         }
         return cls(tuple(tree for _, tree in flat), tuple(found)), list(found.values())
 

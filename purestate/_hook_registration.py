@@ -13,7 +13,7 @@ from purestate._definition import Definition, Node, intern
 from purestate._hooks import Hook, settled
 from purestate._lives import flatten, unflatten
 from purestate._select import Selector, select
-from purestate._session import members
+from purestate._session import Open, members
 from purestate._traversal import named_modules
 
 
@@ -24,29 +24,52 @@ class Handle(NamedTuple):
         number: Which registration it was.
         kind: The kind of the hook.
         function: The hook.
+        places: On how many modules it was registered.
     """
 
     number: int
     kind: str
     function: Callable[..., Any]
+    places: int = 1
 
-    def remove(self, model: Any = None) -> Any:
+    def remove(self, model: Any = None, *, at: Selector = "**") -> Any:
         """The model, or Definition, without the hook; as it is where the hook is gone already.
+
+        In a constructor the module changes in place.
+
+        Args:
+            model: A model or a Definition.
+            at: The modules to remove it from. Needed only where models that were made apart became one
+                model, and a registration of each looks alike.
 
         Raises:
             TypeError: Without a model.
-            LookupError: When neither this model nor one that it descends from had the hook.
+            LookupError: When neither this model nor one that it descends from had the hook, and when
+                it is not certain which one is meant.
         """
         if model is None:
             raise TypeError(
                 "a handle changes no model in place.\n    write: model = handle.remove(model)"
             )
+        if isinstance(getattr(model, "_life", None), Open):
+            for _, part in named_modules(members, model):
+                hooks, registered = part.__dict__["_registered_hooks"]
+                part.__dict__["_registered_hooks"] = self._others(hooks), registered
+            return model
         definition = model if isinstance(model, Definition) else flatten(model)[1]
+        chosen = range(len(definition.nodes)) if at == "**" else select(definition, at)
         changes = {}
-        for index, node in enumerate(definition.nodes):
-            kept = tuple(hook for hook in node.hooks if hook[:3] != self)
+        for index in chosen:
+            node = definition.nodes[index]
+            kept = self._others(node.hooks)
             if len(kept) < len(node.hooks):
                 changes[index] = kept, node.registered
+        if len(changes) > self.places and at == "**":
+            paths = ", ".join(repr(definition.path_of[index]) for index in changes)
+            raise LookupError(
+                f"{len(changes)} modules have a hook that this handle may stand for: {paths}.\n"
+                "    write: model = handle.remove(model, at=path)"
+            )
         if not changes and all(node.registered < self.number for node in definition.nodes):
             raise LookupError(
                 f"this {definition.cls.__name__} never had the {self.kind} hook "
@@ -55,6 +78,9 @@ class Handle(NamedTuple):
                 "one that was made from it"
             )
         return _with_hooks(model, definition, changes)
+
+    def _others(self, hooks: tuple[Hook, ...]) -> tuple[Hook, ...]:
+        return tuple(hook for hook in hooks if hook[:3] != self[:3])
 
 
 def register(
@@ -70,7 +96,9 @@ def register(
         held = settled(function, module)
         hook, hooks = Hook(number, kind, held, **options), definition.nodes[index].hooks
         changes[index] = (hook, *hooks) if prepend else (*hooks, hook), number
-    return _with_hooks(model, definition, changes), Handle(number, kind, held)
+    # The root counts too, so that a handle is known when the module that had the hook is gone.
+    changes.setdefault(0, (definition.nodes[0].hooks, number))
+    return _with_hooks(model, definition, changes), Handle(number, kind, held, len(paths))
 
 
 def register_open(

@@ -129,14 +129,15 @@ class _Run:
         for hook in self.of("forward_pre"):
             self._before(hook)
         link = backward.link(self.of("backward_pre"), self.of("backward"))
+        token = None
         if link is not None:
-            self.args = link.on_inputs(self.view, self.args)
+            self.args, token = link.on_inputs(self.view, self.args)
         self.result = self.view.forward(*self.args, **self.kwargs)
         for hook in self.of("forward"):
             self.called.add(hook.number)
             self._after(hook)
         if link is not None:
-            self.result = link.on_outputs(self.view, self.result)
+            self.result = link.on_outputs(self.view, self.result, token)
         return self.result
 
     def _before(self, hook: Hook) -> None:

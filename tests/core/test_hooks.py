@@ -308,3 +308,111 @@ def test_capture_sees_what_the_hooks_made():
     model, _ = bridge.register_forward_hook(model, lambda m, a, output: output * 0, at="0")
     _, _, outputs = ps.capture(model, X, at="0")
     np.testing.assert_array_equal(outputs["0"], jnp.zeros((3, 2)))
+
+
+class Cube(nn.Module):
+    def forward(self, x):
+        return x**3
+
+
+def twice(module, grad_input, grad_output):
+    return None if grad_input[0] is None else (2 * grad_input[0],)
+
+
+@pytest.mark.parametrize("inner", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_hooks_act_in_each_level_of_differentiation(inner):
+    """Torch with create_graph gives 6 and 12: the second derivative of what the hook made."""
+    model, _ = bridge.register_full_backward_hook(Cube(), twice)
+    value, slope = jax.value_and_grad(jax.grad(inner(lambda x: model(x))))(1.0)
+    assert float(value) == 6.0
+    assert float(slope) == 12.0
+    seen = []
+    watched, _ = bridge.register_full_backward_hook(Cube(), lambda m, i, o: seen.append(i))
+    jax.value_and_grad(jax.grad(inner(lambda x: watched(x))))(1.0)
+    assert all(grad_input[0] is not None for grad_input in seen)
+
+
+def test_an_unused_output_of_a_scan_has_no_gradient():
+    model = ps.init(nn.LSTM(3, 4), 0)
+    watched, _ = bridge.register_full_backward_hook(model, lambda m, i, o: None)
+    inputs = jnp.ones((5, 2, 3))
+    gradients = [jax.grad(lambda x, m=m: jnp.sum(m(x)[1][0]))(inputs) for m in (model, watched)]
+    np.testing.assert_allclose(*gradients, rtol=1e-6)
+
+
+def test_what_does_not_come_from_the_output_leaves_nothing_behind():
+    class Stopped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(jnp.ones(2))
+
+        def forward(self, x):
+            return self.w * jax.lax.stop_gradient(x)
+
+    seen = []
+    model, _ = bridge.register_full_backward_hook(Stopped(), lambda m, i, o: seen.append(i))
+    with jax.checking_leaks():
+        jax.jit(jax.grad(lambda m, x: jnp.sum(m(x * 2)), argnums=(0, 1)))(model, X)
+    assert seen == []
+
+
+def test_a_hook_leaves_known_numbers_known():
+    class Masked(nn.Module):
+        def forward(self, x, mask):
+            return x[:, np.asarray(mask) > 0]
+
+    model, _ = bridge.register_full_backward_hook(Masked(), lambda m, i, o: None)
+    masked = jax.jit(lambda x: model(x, np.array([1.0, 0.0])))
+    np.testing.assert_array_equal(masked(X), X[:, :1])
+
+
+def test_one_transposed_pass_in_several_threads():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def mixed(module, grad_input, grad_output):
+        return (grad_input[0] + grad_output[0],)
+
+    model = ps.init(nn.Sequential(*(nn.Linear(2, 2) for _ in range(3))), 0)
+    model, _ = bridge.register_full_backward_hook(model, mixed, at=nn.Linear)
+    y, back = jax.vjp(model, X)
+    expected = back(y)[0]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda factor: back(y * factor)[0] / factor, range(1, 65)))
+    for gradient in found:
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5)
+
+
+def test_registrations_that_look_alike_are_told_apart_by_their_place():
+    a, first = bridge.register_forward_hook(nn.Linear(2, 2), fwd)
+    b, _ = bridge.register_forward_hook(nn.Linear(2, 2), fwd)
+    model = ps.init(nn.Sequential(a, b), 0)
+    with pytest.raises(LookupError, match=r"2 modules have a hook .* stand for: '0', '1'"):
+        first.remove(model)
+    first.remove(model, at="0")(X)
+    assert LOG == ["fwd"]
+
+
+def test_a_handle_is_known_when_its_module_is_gone():
+    model = ps.init(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 0)
+    model, handle = bridge.register_forward_hook(model, fwd, at="1")
+    without = bridge.pop(model, 1)
+    assert handle.remove(without) is without
+    other = bridge.set_submodule(model, "1", nn.GELU())
+    other, _ = bridge.register_forward_hook(other, fwd, at="0")
+    handle.remove(other)(X)
+    assert LOG == ["fwd"]
+
+
+def test_a_handle_in_a_constructor():
+    class Undecided(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = nn.Linear(2, 2)
+            handle = self.part.register_forward_hook(fwd)
+            self.part.register_forward_hook(pre)
+            handle.remove(self.part)
+
+        def forward(self, x):
+            return self.part(x)
+
+    assert [hook.function for node in Undecided()._definition.nodes for hook in node.hooks] == [pre]

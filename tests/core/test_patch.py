@@ -73,3 +73,17 @@ def test_inside_of_many_equal_layers_under_jit():
 def test_a_selector_that_matches_nothing(model):
     with pytest.raises(ps.SelectorError):
         bridge.patch(model, {"9": jnp.zeros(())}, X)
+
+
+def test_a_module_that_runs_in_a_call_of_its_own_is_not_passed_over():
+    class Apart(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = nn.Linear(2, 2)
+
+        def forward(self, x):
+            y, self.part = ps.call(self.part, x)
+            return y
+
+    with pytest.raises(RuntimeError, match=r"\['part'\] did not run in this call"):
+        bridge.patch(ps.init(Apart(), 0), {"part": jnp.zeros((3, 2))}, X)

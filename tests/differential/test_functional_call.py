@@ -232,3 +232,11 @@ def _frozen(model):
     if isinstance(model, torch.nn.Module):
         return model.requires_grad_(False)
     return bridge.requires_grad(model, False)
+
+
+def test_a_name_that_is_no_array_is_refused():
+    model = bridge.parametrize.weight_norm(ps.init(nn.Linear(2, 2), 0))
+    with pytest.raises(TypeError, match="attribute 'weight' is not a registered array"):
+        bridge.functional_call(model, {"weight": W}, X)
+    with pytest.raises(TypeError, match="attribute 'in_features'"):
+        bridge.functional_call(ps.init(nn.Linear(2, 2), 0), {"in_features": W}, X)
