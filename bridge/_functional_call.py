@@ -54,9 +54,8 @@ def functional_call(
         path, _, last = name.rpartition(".")
         if name not in definition.leaf_at and hasattr(module.get_submodule(path), last):
             raise TypeError(
-                f"attribute '{name}' is not a registered array and cannot be given to functional_call.\n"
-                "    write: the names of bridge.state_dict(model); of a parametrized weight those of its "
-                "originals"
+                f"attribute '{name}' is not a registered array and cannot be replaced.\n"
+                "    write: the names of bridge.state_dict(model), a parametrized weight's originals"
             )
     if not tie_weights:
         for name in arrays:

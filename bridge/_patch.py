@@ -39,7 +39,7 @@ def patch(
 
     Raises:
         SelectorError: When a selector matches nothing.
-        RuntimeError: When a module did not run, or ran in a call of its own (``ps.call(self.block, x)``).
+        RuntimeError: When a module did not run, or in a call of its own (``ps.call(self.block, x)``).
     """
     model, method = receiver(model)
     leaves, definition = flatten(model)
