@@ -256,3 +256,17 @@ def test_a_handle_without_a_model():
     _, handle = bridge.register_forward_hook(nn.Linear(2, 2), print)
     with pytest.raises(TypeError, match=r"model = handle\.remove\(model\)"):
         handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        ("_save_to_state_dict", "own_state_dict"),
+        ("state_dict", "own_state_dict"),
+        ("_load_from_state_dict", "upgrade_state_dict"),
+        ("load_state_dict", "upgrade_state_dict"),
+    ],
+)
+def test_an_override_that_would_never_be_called_is_refused(method, line):
+    with pytest.raises(ps.BuildError, match=rf"Own\.{method} .*\n.*def {line}\(self"):
+        type(nn.Module)("Own", (nn.Module,), {method: lambda self, *args: None})
