@@ -192,13 +192,12 @@ def uninitialized(names: list[str], shapeless: list[str]) -> UninitializedError:
 
 def missing_rng(cls: type, path: str, training: bool) -> MissingRngError:
     """The error for ``next_key`` in a call without ``rng``."""
-    where = f"{cls.__name__} at '{path}'" if path else cls.__name__
     remedy = (
         "    or, without randomness: model = bridge.eval(model)"
         if training
         else "    or, where only training draws: rng=self.next_key() if self.training else None"
     )
     return MissingRngError(
-        f"{where} needs a random key and the call was given none.\n"
+        f"{cls.__name__} at '{path}' needs a random key and the call was given none.\n"
         f"    write: y, model = purestate.call(model, x, rng=key)\n{remedy}"
     )
