@@ -13,7 +13,6 @@ it sees single examples, as the module's ``forward`` does.
 
 import functools
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from purestate._base import Base
+from purestate._warning import warn
 
 
 Grads = tuple[Any, ...]
@@ -49,7 +49,7 @@ class Pull(NamedTuple):
     levels: tuple[tuple[int | None, ...], ...] = ()
 
     def back(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
-        """The cotangents that go on; those of the outputs first of all, and None of nothing."""
+        """The cotangents that go on, after the hooks."""
         between = self.link.between
         if self.is_output:
             function = functools.partial(self.link.at_outputs, self.active, not self.has_token)
@@ -207,11 +207,10 @@ class Link:
     def _alone(self, module: Base, grad_output: Grads) -> None:
         if not self.after:
             return
-        warnings.warn(
+        warn(
             "Full backward hook is firing when gradients are computed with respect to module outputs "
             "since no inputs require gradients. See https://docs.pytorch.org/docs/main/generated/"
-            "torch.nn.Module.html#torch.nn.Module.register_full_backward_hook for more details.",
-            stacklevel=2,
+            "torch.nn.Module.html#torch.nn.Module.register_full_backward_hook for more details."
         )
         none = (None,) * len(self.inputs.trees)
         for hook in self.after:

@@ -201,3 +201,22 @@ def missing_rng(cls: type, path: str, training: bool) -> MissingRngError:
         f"{cls.__name__} at '{path}' needs a random key and the call was given none.\n"
         f"    write: y, model = purestate.call(model, x, rng=key)\n{remedy}"
     )
+
+
+_UNCALLED = {
+    "state_dict": "own_state_dict(self, state)",
+    "_save_to_state_dict": "own_state_dict(self, state)",
+    "load_state_dict": "upgrade_state_dict(self, state, version)",
+    "_load_from_state_dict": "upgrade_state_dict(self, state, version)",
+}
+"""Torch's methods that a class may override there, and what it defines here instead."""
+
+
+def check_overrides(cls: str, namespace: dict[str, object]) -> None:
+    """Refuse a class that overrides only torch's way of saving or loading, which nothing calls here."""
+    for method, instead in _UNCALLED.items():
+        if method in namespace and instead.partition("(")[0] not in namespace:
+            raise BuildError(
+                f"{cls}.{method} overrides a method that is never called here.\n"
+                f"    write: def {instead}, which returns the entries"
+            )

@@ -32,15 +32,15 @@ class Handle(NamedTuple):
     function: Callable[..., Any]
     places: int = 1
 
-    def remove(self, model: Any = None, *, at: Selector = "**") -> Any:
+    def remove(self, model: Any = None, *, at: Selector | None = None) -> Any:
         """The model, or Definition, without the hook; as it is where the hook is gone already.
 
         In a constructor the module changes in place.
 
         Args:
             model: A model or a Definition.
-            at: The modules to remove it from. Needed only where models that were made apart became one
-                model, and a registration of each looks alike.
+            at: The modules to remove it from; all when None. Needed only where models that were made
+                apart became one model, and a registration of each looks alike.
 
         Raises:
             TypeError: Without a model.
@@ -57,14 +57,14 @@ class Handle(NamedTuple):
                 part.__dict__["_registered_hooks"] = self._others(hooks), registered
             return model
         definition = model if isinstance(model, Definition) else flatten(model)[1]
-        chosen = range(len(definition.nodes)) if at == "**" else select(definition, at)
+        chosen = range(len(definition.nodes)) if at is None else select(definition, at)
         changes = {}
         for index in chosen:
             node = definition.nodes[index]
             kept = self._others(node.hooks)
             if len(kept) < len(node.hooks):
                 changes[index] = kept, node.registered
-        if len(changes) > self.places and at == "**":
+        if len(changes) > self.places and at is None:
             paths = ", ".join(repr(definition.path_of[index]) for index in changes)
             raise LookupError(
                 f"{len(changes)} modules have a hook that this handle may stand for: {paths}.\n"

@@ -9,13 +9,13 @@ Under ``jax.jit`` a hook runs while the model is traced. What it returns is in t
 does (printing, appending to a list) happens then; ``jax.debug.callback`` acts in each run.
 """
 
-import warnings
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, NamedTuple
 
 from purestate import _backward_hooks as backward
 from purestate._base import Base
+from purestate._warning import warn
 
 
 class Hook(NamedTuple):
@@ -170,8 +170,7 @@ class _Run:
             try:
                 self._after(hook)
             except Exception as error:
-                warnings.warn(
+                warn(
                     "module forward hook with ``always_call=True`` raised an exception "
-                    f"that was silenced as another error was raised in forward: {error}",
-                    stacklevel=2,
+                    f"that was silenced as another error was raised in forward: {error}"
                 )

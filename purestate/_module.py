@@ -22,7 +22,7 @@ from purestate import _building as building, _lives as lives
 from purestate._building import construction_only
 from purestate._call import call_stateless
 from purestate._computed import class_name
-from purestate._errors import BuildError, FrozenModelError
+from purestate._errors import FrozenModelError, check_overrides
 from purestate._freeze import close
 from purestate._hook_methods import HookMethods
 from purestate._repr import module_repr
@@ -31,27 +31,12 @@ from purestate._session import Open, current_session, session
 from purestate._traversal import named_children, named_members, named_modules
 
 
-_UNCALLED = {
-    "state_dict": "own_state_dict(self, state)",
-    "_save_to_state_dict": "own_state_dict(self, state)",
-    "load_state_dict": "upgrade_state_dict(self, state, version)",
-    "_load_from_state_dict": "upgrade_state_dict(self, state, version)",
-}
-"""Torch's methods that a class may override there, and what it defines here instead."""
-
-
 class ModuleMeta(abc.ABCMeta):
     """Opens a module before its constructor and closes it after the outermost one."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any):
         super().__init__(name, bases, namespace, **kwargs)
-        for method in _UNCALLED.keys() & namespace.keys():
-            if _UNCALLED[method].partition("(")[0] in namespace:
-                continue  # A class for both libraries.
-            raise BuildError(
-                f"{name}.{method} overrides a method that is never called here.\n"
-                f"    write: def {_UNCALLED[method]}, which returns the entries"
-            )
+        check_overrides(name, namespace)
         jax.tree_util.register_pytree_with_keys(
             cls, lives.flatten_with_keys, lives.unflatten, lives.flatten
         )
