@@ -34,6 +34,10 @@ if TYPE_CHECKING:
         register_state_dict_post_hook as register_state_dict_post_hook,
         register_state_dict_pre_hook as register_state_dict_pre_hook,
     )
+    from bridge._load_state_dict import (
+        IncompatibleKeys as IncompatibleKeys,
+        load_state_dict as load_state_dict,
+    )
     from bridge._modes import (
         eval as eval,
         requires_grad as requires_grad,
@@ -54,11 +58,7 @@ if TYPE_CHECKING:
         register_parameter as register_parameter,
         set_submodule as set_submodule,
     )
-    from bridge._state_dict import (
-        IncompatibleKeys as IncompatibleKeys,
-        load_state_dict as load_state_dict,
-        state_dict as state_dict,
-    )
+    from bridge._state_dict import state_dict as state_dict
     from bridge._state_dict_type import (
         StateDict as StateDict,
     )
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Handle": "_hooks",
-    "IncompatibleKeys": "_state_dict",
+    "IncompatibleKeys": "_load_state_dict",
     "StateDict": "_state_dict_type",
     "append": "_surgery",
     "audit": "_audit",
@@ -92,7 +92,7 @@ _HOME = {
     "half": "_conversion",
     "insert": "_surgery",
     "load": "checkpoint",
-    "load_state_dict": "_state_dict",
+    "load_state_dict": "_load_state_dict",
     "patch": "_patch",
     "pop": "_surgery",
     "register_buffer": "_registration",
