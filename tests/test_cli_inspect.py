@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from bridge import cli
-from bridge.checkpoint import save
-from bridge.checkpoint._source import FileBytes
+from bridge.checkpoint import _source, save
 
 
 class Net(torch.nn.Module):
@@ -115,13 +114,13 @@ def test_the_numbers_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "m.pt"
     torch.save({"x": torch.ones(1 << 20, dtype=torch.complex64).conj()}, path)
     counts: list[int] = []
-    fill = FileBytes._fill
+    pread_into = _source.pread_into
 
-    def counting(self: FileBytes, offset: int, view: memoryview) -> None:
+    def counting(descriptor: int, offset: int, view: memoryview) -> None:
         counts.append(len(view))
-        fill(self, offset, view)
+        pread_into(descriptor, offset, view)
 
-    monkeypatch.setattr(FileBytes, "_fill", counting)
+    monkeypatch.setattr(_source, "pread_into", counting)
     assert cli.main(["inspect", str(path), "--json"]) == 0
     assert 0 < sum(counts) < 100_000
 

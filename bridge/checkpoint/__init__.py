@@ -9,9 +9,18 @@ from bridge.checkpoint._files import (
     read_safetensors_metadata as read_safetensors_metadata,
     save as save,
 )
+from bridge.checkpoint._records import (
+    LocalTensor as LocalTensor,
+    MetaTensor as MetaTensor,
+    NestedTensor as NestedTensor,
+    Placeholder as Placeholder,
+    QuantizedTensor as QuantizedTensor,
+    SparseTensor as SparseTensor,
+)
 from bridge.checkpoint.errors import (
     BadFormat as BadFormat,
     CheckpointError as CheckpointError,
+    Damaged as Damaged,
     Truncated as Truncated,
     Unsafe as Unsafe,
     Unsupported as Unsupported,

@@ -5,6 +5,11 @@ dtypes (``torch.float32``), and safetensors' codes (``F32``). NumPy has no bfloa
 ``ml_dtypes``, which JAX itself uses, adds them. PyTorch calls twelve dtypes "old": their tensors are
 pickled over a typed storage. The others came later and are pickled over untyped bytes, with the
 dtype beside them.
+
+Two formats have no NumPy dtype of their own. ``complex32`` comes as a record of two half floats.
+PyTorch's ``float4_e2m1fn_x2`` and safetensors' ``F4`` put two numbers into a byte, the first in its
+lower half; here they are the ``float4_e2m1fn`` numbers themselves, one to a byte, so that the last
+dimension is twice as long as PyTorch writes it (safetensors counts numbers, as NumPy does).
 """
 
 from __future__ import annotations
@@ -12,6 +17,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+
+COMPLEX32 = np.dtype([("real", np.float16), ("imag", np.float16)])
+FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
+
+#: Formats with two numbers to a byte.
+PACKED = frozenset([FLOAT4])
 
 #: Storage class name to dtype, for the dtypes that have a storage class.
 STORAGE_CLASSES: dict[str, np.dtype] = {
@@ -33,8 +44,10 @@ STORAGE_CLASSES: dict[str, np.dtype] = {
 TORCH_DTYPES: dict[str, np.dtype] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "bool": np.dtype(np.bool_),
+    "complex32": COMPLEX32,
     "complex64": np.dtype(np.complex64),
     "complex128": np.dtype(np.complex128),
+    "float4_e2m1fn_x2": FLOAT4,
     "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
@@ -55,19 +68,25 @@ TORCH_DTYPES: dict[str, np.dtype] = {
 
 #: Dtypes of PyTorch that have no NumPy counterpart here.
 UNSUPPORTED_TORCH_DTYPES: frozenset[str] = frozenset(
-    ["complex32", "float4_e2m1fn_x2", "qint8", "qint32", "quint8", "quint4x2", "quint2x4"]
+    ["qint8", "qint32", "quint8", "quint4x2", "quint2x4"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)]
     + ["bits8", "bits16", "bits1x8", "bits2x4", "bits4x2"]
 )
 
+#: Storage classes of quantized integers, to PyTorch's dtype and the integers.
+QUANTIZED_STORAGE_CLASSES: dict[str, tuple[str, np.dtype]] = {
+    "QInt8Storage": ("qint8", np.dtype(np.int8)),
+    "QInt32Storage": ("qint32", np.dtype(np.int32)),
+    "QUInt8Storage": ("quint8", np.dtype(np.uint8)),
+}
+
 #: Storage classes of PyTorch that have no NumPy counterpart here.
-UNSUPPORTED_STORAGE_CLASSES: frozenset[str] = frozenset(
-    ["QInt8Storage", "QInt32Storage", "QUInt8Storage", "QUInt4x2Storage", "QUInt2x4Storage"]
-)
+UNSUPPORTED_STORAGE_CLASSES: frozenset[str] = frozenset(["QUInt4x2Storage", "QUInt2x4Storage"])
 
 #: safetensors code to dtype.
 SAFETENSORS_DTYPES: dict[str, np.dtype] = {
     "BOOL": np.dtype(np.bool_),
+    "F4": FLOAT4,
     "U8": np.dtype(np.uint8),
     "I8": np.dtype(np.int8),
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
@@ -89,15 +108,53 @@ SAFETENSORS_DTYPES: dict[str, np.dtype] = {
 }
 
 #: safetensors codes narrower than a byte.
-UNSUPPORTED_SAFETENSORS_DTYPES: frozenset[str] = frozenset(["F4", "F6_E2M3", "F6_E3M2"])
+UNSUPPORTED_SAFETENSORS_DTYPES: frozenset[str] = frozenset(["F6_E2M3", "F6_E3M2"])
 
 STORAGE_CLASS_OF: dict[np.dtype, str] = {dtype: name for name, dtype in STORAGE_CLASSES.items()}
-TORCH_NAME_OF: dict[np.dtype, str] = {dtype: name for name, dtype in TORCH_DTYPES.items()}
-SAFETENSORS_CODE_OF: dict[np.dtype, str] = {dt: code for code, dt in SAFETENSORS_DTYPES.items()}
+TORCH_NAME_OF: dict[np.dtype, str] = {
+    dtype: name for name, dtype in TORCH_DTYPES.items() if dtype not in PACKED
+}
+SAFETENSORS_CODE_OF: dict[np.dtype, str] = {
+    dtype: code for code, dtype in SAFETENSORS_DTYPES.items() if dtype not in PACKED
+}
 
 
 def swap_bytes(data: np.ndarray, dtype: np.dtype) -> None:
     """Reverse, in place, the bytes of every number in ``data`` (``uint8``); complex by parts."""
-    width = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    width = dtype.itemsize // 2 if dtype.kind == "c" or dtype == COMPLEX32 else dtype.itemsize
     if width > 1:
         data.view(f"u{width}").byteswap(inplace=True)
+
+
+def swapped(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a copy of ``data`` (``uint8``) with the bytes of every number reversed."""
+    result = data.copy()
+    swap_bytes(result, dtype)
+    return result
+
+
+def resolve_marks(numbers: np.ndarray, *, conj: bool, neg: bool) -> None:
+    """Conjugate or negate numbers in place."""
+    if numbers.dtype == COMPLEX32:
+        parts = (["imag"] if conj != neg else []) + (["real"] if neg else [])
+        for part in parts:
+            np.negative(numbers[part], out=numbers[part])
+        return
+    if conj:
+        np.conjugate(numbers, out=numbers)
+    if neg:
+        np.negative(numbers, out=numbers)
+
+
+def unpack(packed: np.ndarray) -> np.ndarray:
+    """Return the numbers of bytes that hold two each, along the last dimension.
+
+    Args:
+        packed: An array of a dtype in ``PACKED`` whose elements are bytes of the file.
+
+    Returns:
+        An array of the same dtype with the last dimension doubled.
+    """
+    pairs = packed.view(np.uint8)
+    numbers = np.stack([pairs & 0x0F, pairs >> 4], axis=-1)
+    return numbers.reshape(*packed.shape[:-1], packed.shape[-1] * 2).view(packed.dtype)

@@ -1,7 +1,8 @@
 """Opening and saving: which format a file has is told by its content, never by its name.
 
 The order of the tests is PyTorch's: a zip archive by its first four bytes, then the legacy stream
-by its magic number; safetensors, which PyTorch tells by suffix alone, by its structure.
+by its magic number, then a tar archive; safetensors, which PyTorch tells by suffix alone, by its
+structure.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bridge.checkpoint._atomic import write_atomically
+from bridge.checkpoint._content import Content
 from bridge.checkpoint._legacy import MAGIC, load_legacy
 from bridge.checkpoint._pickle_writer import PickleWriter
 from bridge.checkpoint._safetensors import (
@@ -25,6 +25,7 @@ from bridge.checkpoint._safetensors import (
     write_safetensors,
 )
 from bridge.checkpoint._source import FileBytes
+from bridge.checkpoint._tar import load_tar
 from bridge.checkpoint._torch_zip import load_zip
 from bridge.checkpoint._write_zip import write_torch_zip
 from bridge.checkpoint._zip import LOCAL
@@ -40,33 +41,29 @@ from bridge.checkpoint.errors import (
 PathLike = str | os.PathLike[str]
 
 _SAFETENSORS = ".safetensors"
+_TAR = b"ustar"
 
 
-@dataclass(frozen=True)
-class Content:
-    """What a file holds.
-
-    Attributes:
-        format: "torch zip", "torch legacy" or "safetensors".
-        value: The object.
-        file_metadata: The ``__metadata__`` of a safetensors file.
-    """
-
-    format: str
-    value: Any
-    file_metadata: dict[str, str]
-
-
-def load(path: PathLike) -> Any:
+def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
     """Return what a checkpoint file holds, with NumPy arrays for its tensors.
 
-    Reads ``.pt``/``.pth``/``.bin``/``.ckpt`` files of PyTorch (the zip format and the legacy
-    stream) and safetensors files; the name of the file does not matter. Nothing in the file is run
-    or imported. A state dict comes back as a :class:`~bridge.StateDict`, other containers as they
-    are. Arrays are read-only and keep their dtype on disk; tied tensors are one array.
+    Reads PyTorch's files of every age (``.pt``, ``.pth``, ``.bin``, ``.ckpt``: zip archives, the
+    legacy stream, tar archives, TorchScript, exported programs) and safetensors files; the name of
+    the file does not matter. Nothing in the file is run or imported.
+
+    A state dict comes back as a :class:`~bridge.StateDict`, other containers as they are. A whole
+    module, a TorchScript program and an exported program come back as their state dicts. Objects of
+    classes that are not read come back as :class:`~bridge.checkpoint.Placeholder`, quantized,
+    sparse and other special tensors as the records of :mod:`bridge.checkpoint`. Arrays are read-only
+    and keep their dtype on disk; tied tensors are one array.
 
     Args:
-        path: The file.
+        path: The file, or a folder of files.
+        copy: Whether the arrays have memory of their own. Otherwise they are the file itself, mapped
+            into memory: nothing is read before it is used. Replacing the file in one step (as
+            :func:`save` does) leaves such arrays as they are; overwriting it in place changes them,
+            and shortening it ends the process when they are used.
+        verify: Whether to check the numbers against the checksums and digests in the file first.
 
     Returns:
         The object in the file.
@@ -75,7 +72,7 @@ def load(path: PathLike) -> Any:
         FileNotFoundError: If there is no such file.
         CheckpointError: If the file is damaged, unsafe or not supported; see its subclasses.
     """
-    return read_content(path).value
+    return read_content(path, copy=copy, verify=verify).value
 
 
 def save(obj: Any, path: PathLike, *, metadata: Mapping[str, str] | None = None) -> None:
@@ -119,25 +116,30 @@ def read_safetensors_metadata(path: PathLike) -> dict[str, str]:
     return read_content(path, skim=True, only=_SAFETENSORS).file_metadata
 
 
-def read_content(path: PathLike, *, skim: bool = False, only: str = "") -> Content:
+def read_content(
+    path: PathLike, *, copy: bool = True, skim: bool = False, verify: bool = False, only: str = ""
+) -> Content:
     """Return what a file holds, and in which format.
 
     Args:
         path: The file.
+        copy: Whether arrays have memory of their own; see :func:`load`.
         skim: Leave the numbers unread; shapes and dtypes are right, values arbitrary.
+        verify: Check the numbers against the checksums and digests in the file first.
         only: "" or ".safetensors", to refuse other formats.
     """
     name = os.fspath(path)
     try:
-        status = os.stat(name)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "There is no checkpoint file here", name) from None
     try:
-        _check_kind(name, status.st_mode)
-        with closing(open(name, "rb", buffering=0)) as raw:
-            return _read(FileBytes(raw, os.fstat(raw.fileno()).st_size, skim=skim), only)
+        _check_kind(name, os.fstat(descriptor).st_mode)
+        return _read(FileBytes(descriptor, copy=copy, skim=skim), only)
     except CheckpointError as error:
         raise error.locate(file=name) from error.__cause__
+    finally:
+        os.close(descriptor)
 
 
 def _check_kind(name: str, mode: int) -> None:
@@ -159,16 +161,18 @@ def _read(file: FileBytes, only: str) -> Content:
     if only == _SAFETENSORS and not looks_like_safetensors(file):
         raise BadFormat("the file is not a safetensors file")
     if start.startswith(LOCAL):
-        return Content("torch zip", load_zip(file), {})
+        return load_zip(file)
     if start.startswith(MAGIC):
-        return Content("torch legacy", load_legacy(file), {})
+        return load_legacy(file)
+    if start.startswith(_TAR, 257):
+        return load_tar(file)
     if looks_like_safetensors(file):
-        return Content("safetensors", *load_safetensors(file))
+        value, metadata = load_safetensors(file)
+        return Content("safetensors", value, metadata)
     raise _unknown(start)
 
 
 _OTHERS: list[tuple[int, bytes, str]] = [
-    (257, b"ustar", "a tar archive, as PyTorch wrote before 0.1.10"),
     (0, b"\x89HDF\r\n", "an HDF5 file"),
     (0, b"\x93NUMPY", "a NumPy .npy file"),
     (0, b"\x1f\x8b", "compressed with gzip"),

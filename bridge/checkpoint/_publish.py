@@ -1,46 +1,51 @@
 """The last step of reading a pickle: hand out data only.
 
-While a pickle runs, its values include storages, half-built tensors and names of functions. This
-walk over the finished object replaces the first two by arrays and refuses the last, so that what
-``load`` returns consists of arrays and plain Python values. Dictionaries and lists are changed in
-place (they may be shared, or contain themselves); tuples are rebuilt where an item changed.
+While a pickle runs, its values include storages, descriptions of tensors and names of functions.
+This walk over the finished object replaces the first two by arrays and the last by placeholders, so
+that what ``load`` returns consists of arrays, plain Python values and inert records. Dictionaries,
+lists and placeholders are changed in place (they may be shared, or contain themselves); tuples and
+records are rebuilt where an item changed. A placeholder that is an ``nn.Module`` becomes its state
+dict.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from bridge.checkpoint._globals import Global, OldTensor, StorageClass
+from bridge.checkpoint._globals import Global, StorageClass, name_as_value
+from bridge.checkpoint._module_walk import is_module, module_state_dict
+from bridge.checkpoint._numpy_objects import NumpyArray, NumpyDtype
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
-from bridge.checkpoint._tensors import Storage
-from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported
+from bridge.checkpoint._rebuild import OldTensor
+from bridge.checkpoint._records import RECORDS, Placeholder
+from bridge.checkpoint._tensors import Storage, Tensor
+from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsafe
 
 
-def publish(value: Any) -> Any:
-    """Return ``value`` with nothing but arrays and plain values in it."""
-    return _Publisher().visit(value, 0)
+def publish(value: Any) -> tuple[Any, set[str]]:
+    """Return ``value`` with nothing but data in it, and the paths of its placeholders."""
+    publisher = _Publisher()
+    return publisher.visit(value, 0), publisher.placeholders
 
 
 class _Publisher:
     def __init__(self) -> None:
+        self.placeholders: set[str] = set()
         self._done: dict[int, Any] = {}
         self._alive: list[Any] = []
 
     def visit(self, value: Any, depth: int) -> Any:
         kind = type(value)
-        if kind in (str, int, float, bool, np.ndarray):
+        if kind is Tensor:
+            return value.array()
+        if kind in _PLAIN:
             return value
-        if isinstance(value, Storage):
-            return value.whole()
-        if isinstance(value, OldTensor):
-            if value.array is None:
-                raise BadFormat("a tensor is never given its contents")
-            return value.array
-        if isinstance(value, Global | StorageClass):
-            raise Unsupported(f"the file holds {value.path} itself as a value")
-        if not isinstance(value, dict | list | tuple):
+        if kind in _LEAVES:
+            return _LEAVES[kind](value)
+        if not isinstance(value, _CONTAINERS):
             return value
         if depth > MAX_DEPTH:
             raise Unsafe(f"values are nested more than {MAX_DEPTH} deep")
@@ -54,11 +59,53 @@ class _Publisher:
     def _contents(self, value: Any, depth: int) -> Any:
         if isinstance(value, dict):
             for key, item in value.items():
-                value[key] = self.visit(item, depth + 1)
+                try:
+                    value[key] = self.visit(item, depth + 1)
+                except CheckpointError as error:
+                    raise error.locate(entry=key if type(key) is str else "") from error.__cause__
             return value
+        if isinstance(value, Placeholder):
+            return self._placeholder(value, depth)
+        if isinstance(value, RECORDS):
+            parts = {part.name: getattr(value, part.name) for part in fields(value)}
+            return replace(value, **{name: self.visit(part, depth + 1) for name, part in parts.items()})
         items = [self.visit(item, depth + 1) for item in value]
         if isinstance(value, list):
             value[:] = items
             return value
         changed = any(new is not old for new, old in zip(items, value, strict=True))
         return tuple(items) if changed else value
+
+    def _placeholder(self, value: Placeholder, depth: int) -> Any:
+        for name in ("args", "kwargs", "state", "items", "entries"):
+            setattr(value, name, self.visit(getattr(value, name), depth + 1))
+        if is_module(value):
+            return module_state_dict(value)
+        self.placeholders.add(value.path)
+        return value
+
+
+def _old_tensor(value: OldTensor) -> Any:
+    if value.tensor is None:
+        raise BadFormat("a tensor is never given its contents")
+    return _Publisher().visit(value.tensor, 0)
+
+
+def _numpy_array(value: NumpyArray) -> Any:
+    if value.content is None:
+        raise BadFormat("a NumPy array is never given its contents")
+    return value.content
+
+
+_CONTAINERS = (dict, list, tuple, Placeholder, *RECORDS)
+
+_PLAIN = frozenset([str, int, float, bool, type(None), np.ndarray])
+
+_LEAVES: dict[type, Any] = {
+    Storage: Storage.whole,
+    OldTensor: _old_tensor,
+    NumpyArray: _numpy_array,
+    NumpyDtype: lambda value: value.dtype,
+    Global: name_as_value,
+    StorageClass: name_as_value,
+}

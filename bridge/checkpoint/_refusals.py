@@ -1,51 +1,82 @@
-"""Why a name in a pickle is refused.
+"""The names in a pickle that are refused, and why.
 
-A name outside the table is never looked up, whatever it is. The error still tells two cases apart:
-something harmless that PyTorch writes and this reader does not read (``Unsupported``), and anything
-else (``Unsafe``).
+A name outside the table is never looked up, whatever it is; most become placeholders. Two kinds are
+refused instead: a name that a file of data has no use for and that is there to run code (the file is
+an attack, or was not made by saving data), and one that PyTorch writes for numbers that this reader
+would misread.
 """
 
 from __future__ import annotations
 
-from bridge.checkpoint._dtypes import UNSUPPORTED_STORAGE_CLASSES, UNSUPPORTED_TORCH_DTYPES
-from bridge.checkpoint.errors import CheckpointError, Unsafe, Unsupported
+from bridge.checkpoint._dtypes import UNSUPPORTED_STORAGE_CLASSES
+from bridge.checkpoint.errors import Unsafe, Unsupported
 
 
-_NOT_YET = {
-    "torch._utils._rebuild_qtensor": "a quantized tensor",
-    "torch._utils._rebuild_sparse_tensor": "a sparse tensor",
-    "torch._utils._rebuild_nested_tensor": "a nested tensor",
-    "torch._utils._rebuild_meta_tensor_no_storage": "a tensor without values",
-    "torch._utils._rebuild_wrapper_subclass": "a distributed or wrapped tensor",
-    "torch._utils._rebuild_device_tensor_from_numpy": "a tensor saved through NumPy",
-    "torch._utils._rebuild_xla_tensor": "a tensor saved through NumPy",
-    "torch.serialization._get_layout": "a tensor with a layout of its own",
-} | {
-    f"{package}.{name}": "a NumPy object"
-    for package in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray")
-    for name in ("_reconstruct", "scalar", "ndarray", "dtype")
-}
-_NOT_YET |= {f"torch.{name}": "a quantized tensor" for name in UNSUPPORTED_STORAGE_CLASSES}
+#: Packages whose functions run code, reach the system or the network, or read other files.
+_CODE_PACKAGES = """
+_aix_support _asyncio _bootsubprocess _ctypes _frozen_importlib _frozen_importlib_external _imp _io
+_osx_support _pickle _posixsubprocess _pyio _pyrepl _signal _socket _sqlite3 _ssl _thread _winapi
+aiohttp antigravity asyncio asyncore atexit bdb cProfile cloudpickle code codeop commands compileall
+concurrent ctypes dbm dill dis distutils doctest ensurepip faulthandler fileinput ftplib gc glob
+http httplib idlelib imaplib imp importlib inspect io joblib lib2to3 linecache mailcap marshal mmap
+modulefinder msvcrt multiprocessing netrc nntplib nt ntpath operator os paramiko pdb pexpect pickle
+pickletools pip pipes pkg_resources pkgutil platform plistlib poplib posix posixpath posixshmem
+profile pstats pty pwd py_compile pyclbr pydoc readline requests resource rlcompleter runpy sched
+select selectors setuptools shelve shutil signal site smtpd smtplib socket socketserver sqlite3 ssl
+subprocess symtable sys sysconfig tarfile telnetlib tempfile this threading timeit tkinter trace
+traceback tracemalloc tty turtle unittest urllib urllib2 urllib3 uvicorn venv webbrowser winreg
+wsgiref xmlrpc zipapp zipfile zipimport
+"""
+
+#: Modules inside of other packages, likewise.
+_CODE_MODULES = """
+numpy.distutils numpy.f2py numpy.lib numpy.testing numpy.ctypeslib torch.hub torch.jit.frontend
+torch.jit.unsupported_tensor_ops torch._dynamo torch._inductor torch.fx torch.distributed.rpc
+torch.package torch.onnx torch.testing torch.multiprocessing torch.cuda.jiterator torch.compiler
+torch.utils._config_module torch.utils.bottleneck torch.utils.collect_env torch.utils.cpp_extension
+torch.utils.data.datapipes
+"""
+
+_PACKAGES = frozenset(_CODE_PACKAGES.split())
+_MODULES = _CODE_MODULES.split()
+
+#: Single names, likewise.
+_CODE_NAMES = frozenset(
+    [f"functools.{name}" for name in ("reduce", "partialmethod", "cached_property")]
+    + [f"numpy.{name}" for name in ("load", "fromfile", "loadtxt", "genfromtxt", "memmap", "save")]
+    + [f"torch.{name}" for name in ("load", "save", "compile", "from_file", "classes", "ops")]
+    + [f"torch.storage.{name}" for name in ("_load_from_bytes",)]
+    + [f"torch.serialization.{name}" for name in ("load", "save", "_load", "_legacy_load")]
+    + [f"torch.jit.{name}" for name in ("load", "script", "trace", "compile")]
+    + [f"itertools.{name}" for name in ("count", "cycle", "repeat", "starmap")]
+    + ["types.CodeType", "types.FunctionType", "types.LambdaType", "types.MethodType"]
+)
+
+#: Names of ``builtins`` that are types of data, which a placeholder may stand for.
+_DATA_BUILTINS = frozenset(
+    ["object", "int", "float", "str", "bool", "list", "dict", "tuple", "type", "NoneType"]
+    + ["Ellipsis", "NotImplemented"]
+)
 
 
-def whole_module(what: str) -> CheckpointError:
-    """Return the error for a file that holds a module object, described by ``what``."""
-    return Unsupported(
-        f"the file is a whole pickled module ({what}), not a dictionary of tensors",
-        advice="Load it with torch where its code is, and save model.state_dict()",
-    )
-
-
-def refusal(module: str, name: str) -> CheckpointError:
-    """Return the error for a name outside the table."""
+def refuse(module: str, name: str) -> None:
+    """Raise if a name outside of the table must not become a placeholder."""
     path = f"{module}.{name}"
-    if path in _NOT_YET:
-        return Unsupported(f"{_NOT_YET[path]} ({path}), which this reader does not read")
-    if module == "torch" and name in UNSUPPORTED_TORCH_DTYPES:
-        return Unsupported(f"numbers of type torch.{name}, which this reader does not read")
-    if module.startswith(("torch.nn.modules.", "torch.nn.parallel.", "torch.jit.")):
-        return whole_module(f"of class {path!r}")
-    return Unsafe(
-        f"the file asks Python for {path!r}, which is no part of a file of tensors and is not run",
-        advice="If you trust the file, open it with torch and save a state_dict of tensors instead",
-    )
+    if module.startswith("torch") and name in UNSUPPORTED_STORAGE_CLASSES:
+        raise Unsupported(f"numbers narrower than a byte ({path}), which this reader does not read")
+    if _runs_code(module, name, path):
+        raise Unsafe(
+            f"the file asks Python for {path!r}, which is no part of a file of tensors and is not run",
+            advice="If you trust the file, open it with torch and save a state_dict of tensors instead",
+        )
+
+
+def _runs_code(module: str, name: str, path: str) -> bool:
+    if module in ("builtins", "__builtin__"):
+        return name not in _DATA_BUILTINS and not name.endswith(("Error", "Exception", "Warning"))
+    if module.partition(".")[0] in _PACKAGES or path in _CODE_NAMES:
+        return True
+    # A class is named at the top of a module; a dotted name reaches into one, as for a method.
+    if module.startswith("collections.") or (module == "collections" and "." in name):
+        return True
+    return any(module == other or module.startswith(other + ".") for other in _MODULES)

@@ -15,20 +15,22 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array, write_array
 from bridge.checkpoint._dtypes import (
+    PACKED,
     SAFETENSORS_CODE_OF,
     SAFETENSORS_DTYPES,
     UNSUPPORTED_SAFETENSORS_DTYPES,
-    swap_bytes,
+    swapped,
+    unpack,
 )
-from bridge.checkpoint._source import ALIGNMENT, FileBytes, aligned_empty
-from bridge.checkpoint._tensors import naturals, normalise_bools
+from bridge.checkpoint._source import ALIGNMENT, FileBytes
+from bridge.checkpoint._tensors import described, naturals, truth_values
 from bridge.checkpoint.errors import BadFormat, Truncated, Unsupported, Unwritable, brief
 
 
@@ -132,7 +134,7 @@ def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
         raise BadFormat("an entry must have dtype, shape and data_offsets")
     code = entry["dtype"]
     if type(code) is str and code in UNSUPPORTED_SAFETENSORS_DTYPES:
-        raise Unsupported(f"numbers of type {code}, which are narrower than a byte")
+        raise Unsupported(f"numbers of type {code}, which are packed across bytes")
     if type(code) is not str or code not in SAFETENSORS_DTYPES:
         raise BadFormat(f"an unknown dtype, {brief(code)}")
     dtype = SAFETENSORS_DTYPES[code]
@@ -141,7 +143,7 @@ def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
     if len(offsets) != 2:
         raise BadFormat(f"data_offsets must be two numbers, not {len(offsets)}")
     begin, end = offsets
-    nbytes = math.prod(shape) * dtype.itemsize
+    nbytes = _nbytes(dtype, shape)
     if end - begin != nbytes:
         raise BadFormat(f"shape {shape} of {code} needs {nbytes} bytes, but has {end - begin}")
     if len(shape) > _MAX_DIMS:
@@ -168,17 +170,30 @@ def _check_tiling(places: list[tuple[int, int]], size: int) -> None:
 
 
 def _read_array(file: FileBytes, at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    block = aligned_empty(math.prod(shape) * dtype.itemsize)
-    file.read_into(at, block)
-    if not file.skim:
-        if sys.byteorder == "big":
-            swap_bytes(block, dtype)
-        if dtype == np.bool_:
-            normalise_bools(block)
-    array = np.empty(shape, dtype) if 0 in shape else np.ndarray(shape, dtype, block)
-    block.flags.writeable = False
+    if file.skim:
+        return described(shape, dtype)
+    block = file.block(at, _nbytes(dtype, shape))
+    if sys.byteorder == "big":
+        block = swapped(block, dtype)
+    if dtype == np.bool_:
+        block = truth_values(block)
+    if dtype in PACKED:
+        array = unpack(block.view(dtype)).reshape(shape)
+    elif 0 in shape:
+        array = np.empty(shape, dtype)
+    else:
+        array = np.ndarray(shape, dtype, cast("Any", block))
     array.flags.writeable = False
     return array
+
+
+def _nbytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
+    count = math.prod(shape)
+    if dtype in PACKED:
+        if count % 2:
+            raise BadFormat(f"{count} numbers of half a byte")
+        count //= 2
+    return count * dtype.itemsize
 
 
 def plan_safetensors(

@@ -1,15 +1,23 @@
 """Bytes of a file, read with bounds.
 
 Every reader of this package gets its bytes from here. A request beyond the end of the file is
-refused *before* memory is allocated for it, so a forged length field can cost no more than the
-file's own size. Array contents are read into memory that belongs to the array (never a map of the
-file: a file that changes later must not change arrays, and one that shrinks must not crash them),
-aligned to 64 bytes, which is what JAX needs to use a NumPy array without copying it.
+refused *before* memory is set aside for it, so a forged length field can cost no more than the
+file's own size.
+
+Structure (directories, headers, pickles) is read into memory, never looked up in a map of the file.
+Numbers come as a **block**, either mapped or owned. A mapped block is the file itself, seen through
+the page cache: it takes no time and no memory until it is used, and then costs one pass over the
+bytes. An owned block is a copy, aligned to 64 bytes, which is what JAX needs to use it as it is.
+
+An array over a mapped block remembers its file: :func:`place_of` says where its numbers lie, so that
+a part of it can be read into owned memory without paging in the rest.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+import mmap
+import os
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -17,7 +25,7 @@ from bridge.checkpoint.errors import Truncated
 
 
 ALIGNMENT = 64
-_WINDOW = 1 << 20
+_INCOMPLETE = "The download or copy is probably incomplete: fetch the file again"
 
 
 class ByteSource(Protocol):
@@ -30,76 +38,127 @@ class ByteSource(Protocol):
         ...
 
 
-class RawFile(Protocol):
-    """The part of an unbuffered binary file that reading needs."""
-
-    def seek(self, offset: int, /) -> int:
-        """Move to ``offset``."""
-        ...
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill ``buffer`` from the current place; return how many bytes came."""
-        ...
-
-
 class FileBytes:
     """An open file of known size.
 
     Args:
-        file: The file, opened unbuffered for reading.
-        size: Its size in bytes when it was opened.
-        skim: Leave array contents unread. Arrays then have their shapes and dtypes but arbitrary
-            values: enough for a listing, at the cost of the headers only.
+        descriptor: The file, open for reading. It is not closed here.
+        copy: Whether blocks are owned memory rather than mapped.
+        skim: Whether the numbers are of no interest: nothing is done that would read them.
     """
 
-    def __init__(self, file: RawFile, size: int, *, skim: bool = False) -> None:
-        self.size = size
+    def __init__(self, descriptor: int, *, copy: bool = True, skim: bool = False) -> None:
+        self.size = os.fstat(descriptor).st_size
+        self.copy = copy and not skim
         self.skim = skim
-        self._file = file
+        self._descriptor = descriptor
+        self._map: np.ndarray | None = None
 
     def read(self, offset: int, count: int) -> bytes:
         """Return exactly ``count`` bytes from ``offset``."""
         self._check(offset, count)
         buffer = bytearray(count)
-        self._fill(offset, memoryview(buffer))
+        pread_into(self._descriptor, offset, memoryview(buffer))
         return bytes(buffer)
 
-    def read_into(self, offset: int, array: np.ndarray) -> None:
-        """Fill a contiguous ``uint8`` array from ``offset``; do nothing when skimming."""
-        self._check(offset, array.nbytes)
-        if not self.skim and array.nbytes:
-            self._fill(offset, memoryview(cast("bytes", array)))
+    def block(self, offset: int, count: int) -> np.ndarray:
+        """Return ``count`` bytes from ``offset`` as a read-only ``uint8`` array."""
+        self._check(offset, count)
+        if not count:
+            return np.empty(0, np.uint8)
+        if not self.copy:
+            if self._map is None:
+                self._map = np.frombuffer(_MappedFile.of(self._descriptor, self.size), np.uint8)
+            return self._map[offset : offset + count]
+        block = aligned_empty(count)
+        pread_into(self._descriptor, offset, memoryview(cast("Any", block)))
+        block.flags.writeable = False
+        return block
 
     def _check(self, offset: int, count: int) -> None:
         if offset < 0 or count < 0 or offset + count > self.size:
             raise Truncated(
                 f"{count} bytes are needed here, but the file has {self.size} bytes in all",
-                advice="The download or copy is probably incomplete: fetch the file again",
+                advice=_INCOMPLETE,
                 offset=offset,
             )
 
-    def _fill(self, offset: int, view: memoryview) -> None:
-        self._file.seek(offset)
-        done = 0
-        while done < len(view):
-            count = self._file.readinto(view[done:])
-            if not count:
-                raise Truncated("the file became shorter while it was read", offset=offset + done)
-            done += count
+
+class _MappedFile(mmap.mmap):
+    """A read-only map that keeps its file open, for reading parts of it into memory."""
+
+    descriptor: int = -1
+
+    @classmethod
+    def of(cls, descriptor: int, size: int) -> _MappedFile:
+        """Map the first ``size`` bytes of an open file."""
+        mapped = cls(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        mapped.descriptor = os.dup(descriptor)
+        return mapped
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
-class MemoryBytes:
-    """Bytes that are already in memory, such as an inflated record."""
+class Place:
+    """Where an array's numbers lie in a file.
 
-    def __init__(self, data: bytes) -> None:
-        self.size = len(data)
-        self._data = data
+    Attributes:
+        offset: The byte at which element ``[0, ..., 0]`` starts.
+    """
 
-    def read(self, offset: int, count: int) -> bytes:
-        """Return exactly ``count`` bytes from ``offset``."""
-        if offset < 0 or count < 0 or offset + count > self.size:
-            raise Truncated(f"{count} bytes are needed here, but the record ends", offset=offset)
-        return self._data[offset : offset + count]
+    def __init__(self, mapped: _MappedFile, offset: int) -> None:
+        self.offset = offset
+        # Holding the map keeps the descriptor open.
+        self._mapped = mapped
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the file's bytes from ``offset`` (from the start of the file)."""
+        pread_into(self._mapped.descriptor, offset, view)
+
+
+def place_of(array: np.ndarray) -> Place | None:
+    """Return where a mapped array's numbers lie in its file; None if it is in memory."""
+    root: Any = array
+    last = array
+    while isinstance(root, np.ndarray | memoryview):
+        last = root if isinstance(root, np.ndarray) else last
+        root = root.base if isinstance(root, np.ndarray) else root.obj
+    if not isinstance(root, _MappedFile):
+        return None
+    # The outermost array that views the map starts where the map does.
+    return Place(root, array.ctypes.data - last.ctypes.data)
+
+
+def owned(array: np.ndarray) -> np.ndarray:
+    """Return an array's numbers in row-major order in aligned memory, read-only.
+
+    A mapped array is read from its file rather than copied out of the map, so that the file's pages
+    do not come to stay in this process. An array in aligned memory is returned as it is.
+    """
+    place = place_of(array)
+    dense = array.flags.c_contiguous
+    if place is None and dense and array.ctypes.data % ALIGNMENT == 0:
+        return array
+    block = aligned_empty(array.nbytes)
+    result = np.ndarray(array.shape, array.dtype, cast("Any", block))
+    if place is not None and dense:
+        place.read_into(place.offset, memoryview(cast("Any", block)))
+    else:
+        np.copyto(result, array)
+    result.flags.writeable = False
+    return result
+
+
+def pread_into(descriptor: int, offset: int, view: memoryview) -> None:
+    """Fill ``view`` with the bytes of an open file from ``offset``."""
+    done = 0
+    while done < len(view):
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if not count:
+            raise Truncated("the file became shorter while it was read", offset=offset + done)
+        done += count
 
 
 def aligned_empty(nbytes: int) -> np.ndarray:
@@ -107,66 +166,3 @@ def aligned_empty(nbytes: int) -> np.ndarray:
     room = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + nbytes]
-
-
-class ByteReader:
-    """A cursor over ``[start, end)`` of a source that reads ahead in windows.
-
-    Attributes:
-        end: Where the readable range ends.
-    """
-
-    def __init__(self, source: ByteSource, start: int, end: int) -> None:
-        self.end = end
-        self._source = source
-        self._base = start
-        self._window = b""
-        self._next = 0
-
-    @property
-    def position(self) -> int:
-        """The offset of the next byte."""
-        return self._base + self._next
-
-    def take(self, count: int) -> bytes:
-        """Return the next ``count`` bytes."""
-        stop = self._next + count
-        if stop > len(self._window):
-            self._refill(count)
-            stop = self._next + count
-        chunk = self._window[self._next : stop]
-        self._next = stop
-        return chunk
-
-    def byte(self) -> int:
-        """Return the next byte as an integer."""
-        if self._next >= len(self._window):
-            self._refill(1)
-        value = self._window[self._next]
-        self._next += 1
-        return value
-
-    def line(self, limit: int) -> bytes:
-        """Return the bytes up to the next newline, which is consumed; at most ``limit``."""
-        stop = self._window.find(b"\n", self._next)
-        if stop < 0:
-            self._refill(min(limit + 1, self.end - self.position))
-            stop = self._window.find(b"\n", self._next)
-        if stop < 0 or stop - self._next > limit:
-            raise Truncated(f"no line end within {limit} bytes", offset=self.position)
-        chunk = self._window[self._next : stop]
-        self._next = stop + 1
-        return chunk
-
-    def _refill(self, count: int) -> None:
-        position = self.position
-        if count > self.end - position:
-            raise Truncated(
-                f"{count} bytes are needed here, but {max(self.end - position, 0)} are left",
-                advice="The download or copy is probably incomplete: fetch the file again",
-                offset=position,
-            )
-        ahead = max(count, min(_WINDOW, self.end - position))
-        self._window = self._source.read(position, ahead)
-        self._base = position
-        self._next = 0

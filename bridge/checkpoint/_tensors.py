@@ -1,27 +1,26 @@
 """Storages and the views of them that PyTorch calls tensors.
 
 A PyTorch file holds *storages*, runs of numbers, and *tensors*, which are an offset, a size and a
-stride over a storage; several tensors may view one storage. Here a storage is a block of bytes in
-memory and a tensor is a read-only NumPy array over that block: broadcast and transposed tensors
-stay views, however large they look. Two tensors with the same storage, offset, size, stride and
-dtype are tied weights, and come back as the same array object.
+stride over a storage; several tensors may view one storage. While the file's pickle runs, both are
+only described (:class:`Storage`, :class:`Tensor`); the old formats put the numbers after the pickle.
+When the storages have their blocks, each tensor becomes a read-only NumPy array over one: broadcast
+and transposed tensors stay views, however large they look. Two tensors with the same storage,
+offset, size, stride and dtype are tied weights, and come back as the same array object.
 
 Bounds are checked in Python's unbounded integers before NumPy sees a number. A "conj" or "neg" mark
 on a tensor means that the bytes are the numbers before conjugation or negation; it is resolved once
 per storage into a second block, so a forged huge broadcast cannot make it allocate.
-
-The old formats put the bytes after the objects that view them, so blocks are allocated first and
-:meth:`Storages.finish` resolves everything that needs their contents.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
-from bridge.checkpoint._dtypes import swap_bytes
+from bridge.checkpoint._dtypes import PACKED, resolve_marks, swapped, unpack
 from bridge.checkpoint._source import aligned_empty
 from bridge.checkpoint.errors import BadFormat, Unsupported, brief
 
@@ -32,24 +31,95 @@ _MAX_BYTES = (1 << 63) - 1
 _Variant = tuple[bool, bool, np.dtype]
 
 
-class Storage:
-    """A block of bytes with the dtype its class declares (None: untyped bytes).
+class Tensor:
+    """A view of a storage, in elements, whose numbers may not be in reach yet.
 
     Attributes:
-        key: The file's name for the block.
-        dtype: The declared dtype, or None.
-        numel: The declared number of elements (bytes when untyped).
-        data: The bytes, ``uint8``.
+        storage: What it views.
+        start: The element it starts at.
+        shape: Its size.
+        steps: Its strides.
+        dtype: Its dtype.
+        conj: Whether the storage holds the conjugates of its numbers.
+        neg: Whether the storage holds the negatives of its numbers.
     """
 
-    def __init__(self, key: str, dtype: np.dtype | None, numel: int, data: np.ndarray) -> None:
+    __slots__ = ("_array", "conj", "dtype", "neg", "shape", "start", "steps", "storage")
+
+    def __init__(
+        self,
+        storage: Storage,
+        start: int,
+        shape: tuple[int, ...],
+        steps: tuple[int, ...],
+        dtype: np.dtype,
+        conj: bool,
+        neg: bool,
+    ) -> None:
+        self.storage = storage
+        self.start = start
+        self.shape = shape
+        self.steps = steps
+        self.dtype = dtype
+        self.conj = conj
+        self.neg = neg
+        self._array: np.ndarray | None = None
+
+    def array(self) -> np.ndarray:
+        """Return the numbers, read-only; the same array each time."""
+        if self._array is None:
+            self._array = self._view()
+        return self._array
+
+    def _view(self) -> np.ndarray:
+        if self.storage.skim:
+            packed = self.dtype in PACKED
+            shape = (*self.shape[:-1], self.shape[-1] * 2) if packed else self.shape
+            return described(shape, self.dtype)
+        if self.conj or self.neg:
+            data = self.storage.variant(self.dtype, conj=self.conj, neg=self.neg)
+        else:
+            data = self.storage.data
+        if 0 in self.shape:
+            array = np.empty(self.shape, self.dtype)
+        else:
+            width = self.dtype.itemsize
+            strides = [step * width for step in self.steps]
+            array = np.ndarray(self.shape, self.dtype, cast("Any", data), self.start * width, strides)
+        if self.dtype in PACKED:
+            if array.size > len(data):
+                raise Unsupported(f"a broadcast tensor of {self.dtype}, two numbers to a byte")
+            array = unpack(array)
+        array.flags.writeable = False
+        return array
+
+
+class Storage:
+    """A run of numbers with the dtype its class declares (None: untyped bytes).
+
+    Attributes:
+        key: The file's name for it.
+        dtype: The declared dtype, or None.
+        numel: The declared number of elements (bytes when untyped).
+        skim: Whether the numbers are of no interest.
+        data: The bytes, ``uint8``; set when the file's structure has been read.
+    """
+
+    data: np.ndarray
+
+    def __init__(self, key: str, dtype: np.dtype | None, numel: int, *, skim: bool = False) -> None:
         self.key = key
         self.dtype = dtype
         self.numel = numel
-        self.data = data
-        self._views: dict[tuple[object, ...], np.ndarray] = {}
+        self.skim = skim
+        self._tensors: dict[tuple[object, ...], Tensor] = {}
         self._variants: dict[_Variant, np.ndarray] = {}
         self._windows: dict[tuple[int, int], Storage] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The declared length in bytes."""
+        return self.numel * (self.dtype.itemsize if self.dtype is not None else 1)
 
     def window(self, key: str, offset: int, numel: int) -> Storage:
         """Return the storage that is elements ``[offset, offset + numel)`` of this one."""
@@ -61,12 +131,10 @@ class Storage:
                 f"storage {key!r} is elements {offset} to {offset + numel} of a storage of {self.numel}"
             )
         if (offset, numel) not in self._windows:
-            width = self.dtype.itemsize
-            part = self.data[offset * width : (offset + numel) * width]
-            self._windows[offset, numel] = Storage(key, self.dtype, numel, part)
+            self._windows[offset, numel] = Storage(key, self.dtype, numel, skim=self.skim)
         return self._windows[offset, numel]
 
-    def view(
+    def tensor(
         self,
         offset: object,
         size: object,
@@ -75,43 +143,47 @@ class Storage:
         *,
         conj: bool = False,
         neg: bool = False,
-    ) -> np.ndarray:
+    ) -> Tensor:
         """Return the tensor at ``offset`` (in elements) with ``size`` and ``stride``."""
         dtype = self._agree(dtype)
-        start, shape, steps = self._check(offset, size, stride, dtype)
+        start = natural(offset, "a tensor's offset")
+        shape = naturals(size, "a tensor's size")
+        steps = naturals(stride, "a tensor's stride")
+        self._check(start, shape, steps, dtype)
         # Where there is nothing to conjugate or negate, the marks say nothing.
-        conj = conj and dtype.kind == "c"
+        conj = conj and dtype.kind in "cV"
+        if neg and dtype.kind in "bu":
+            raise BadFormat(f"a {dtype} tensor is marked as negated")
         key = (start, shape, steps, dtype, conj, neg)
-        if key not in self._views:
-            data = self._variant(dtype, conj=conj, neg=neg) if conj or neg else self.data
-            if 0 in shape:
-                array = np.empty(shape, dtype)
-            else:
-                width = dtype.itemsize
-                strides = tuple(step * width for step in steps)
-                array = np.ndarray(shape, dtype, data, start * width, strides)
-            array.flags.writeable = False
-            self._views[key] = array
-        return self._views[key]
+        tensor = self._tensors.get(key)
+        if tensor is None:
+            # A stride that is never stepped may be any number; NumPy's must fit 64 bits.
+            steps = tuple([step if n > 1 else 1 for n, step in zip(shape, steps, strict=True)])
+            tensor = self._tensors[key] = Tensor(self, start, shape, steps, dtype, conj, neg)
+        return tensor
 
     def whole(self) -> np.ndarray:
         """Return the storage itself as one dimension of numbers."""
-        return self.view(0, (self.numel,), (1,), self.dtype or np.dtype(np.uint8))
+        return self.tensor(0, (self.numel,), (1,), self.dtype or np.dtype(np.uint8)).array()
 
-    def finish(self) -> None:
-        """Resolve what depends on the contents, which have been read by now."""
-        for window in self._windows.values():
-            window.finish()
-        for (conj, neg, dtype), block in self._variants.items():
+    def variant(self, dtype: np.dtype, *, conj: bool, neg: bool) -> np.ndarray:
+        """Return the storage's bytes with its numbers conjugated, negated or both."""
+        key = (conj, neg, dtype)
+        if key not in self._variants:
             count = len(self.data) // dtype.itemsize
-            numbers = block.view(dtype)[:count]
+            block = aligned_empty(len(self.data))
+            numbers = block.view(dtype)[:count] if count else block[:0].view(dtype)
             numbers[...] = self.data[: count * dtype.itemsize].view(dtype)
-            if conj:
-                np.conjugate(numbers, out=numbers)
-            if neg:
-                np.negative(numbers, out=numbers)
-            block.flags.writeable = False
-        self.data.flags.writeable = False
+            resolve_marks(numbers, conj=conj, neg=neg)
+            self._variants[key] = block
+        return self._variants[key]
+
+    def attach(self, block: np.ndarray) -> None:
+        """Give the storage its bytes."""
+        self.data = block
+        for (offset, numel), window in self._windows.items():
+            width = block.nbytes // max(self.numel, 1)
+            window.attach(block[offset * width : (offset + numel) * width])
 
     def _agree(self, dtype: np.dtype | None) -> np.dtype:
         if dtype is None:
@@ -123,37 +195,30 @@ class Storage:
         return dtype
 
     def _check(
-        self, offset: object, size: object, stride: object, dtype: np.dtype
-    ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        start = natural(offset, "a tensor's offset")
-        shape = naturals(size, "a tensor's size")
-        steps = naturals(stride, "a tensor's stride")
+        self, start: int, shape: tuple[int, ...], steps: tuple[int, ...], dtype: np.dtype
+    ) -> None:
         if len(shape) != len(steps):
             raise BadFormat(f"a tensor has {len(shape)} sizes but {len(steps)} strides")
+        if dtype in PACKED and not shape:
+            raise Unsupported(f"a {dtype} tensor without dimensions, two numbers to a byte")
         if len(shape) > _MAX_DIMS:
             raise Unsupported(f"a tensor has {len(shape)} dimensions; NumPy has {_MAX_DIMS} at most")
         # NumPy counts the bytes a view seems to have, ignoring zeros, and must not overflow.
-        if math.prod(n for n in shape if n) * dtype.itemsize > _MAX_BYTES:
+        if 0 in shape:
+            if math.prod(n for n in shape if n) * dtype.itemsize > _MAX_BYTES:
+                raise BadFormat(f"a tensor of size {shape} has more than 2**63 bytes")
+            return
+        if math.prod(shape) * dtype.itemsize > _MAX_BYTES:
             raise BadFormat(f"a tensor of size {shape} has more than 2**63 bytes")
-        if 0 not in shape:
-            last = start + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
-            held = len(self.data) // dtype.itemsize
-            if last >= held:
-                raise BadFormat(
-                    f"a tensor of size {shape}, stride {steps} and offset {start} reaches element "
-                    f"{last} of storage {self.key!r}, which has {held}"
-                )
-            # A stride that is never stepped may be any number; NumPy's must fit 64 bits.
-            steps = tuple(step if n > 1 else 1 for n, step in zip(shape, steps, strict=True))
-        return start, shape, steps
-
-    def _variant(self, dtype: np.dtype, *, conj: bool, neg: bool) -> np.ndarray:
-        if neg and dtype.kind in "bu":
-            raise BadFormat(f"a {dtype} tensor is marked as negated")
-        key = (conj, neg, dtype)
-        if key not in self._variants:
-            self._variants[key] = aligned_empty(len(self.data))
-        return self._variants[key]
+        last = start
+        for n, step in zip(shape, steps, strict=True):
+            last += (n - 1) * step
+        held = self.nbytes // dtype.itemsize
+        if last >= held:
+            raise BadFormat(
+                f"a tensor of size {shape}, stride {steps} and offset {start} reaches element "
+                f"{last} of storage {self.key!r}, which has {held}"
+            )
 
 
 class Storages:
@@ -161,26 +226,18 @@ class Storages:
 
     Args:
         available: How many bytes of storage the file can hold at most.
-        fill: Reads a storage's bytes into its block when it is declared; None when the contents
-            follow later, in which case the caller fills every block before :meth:`finish`.
-        swapped: Whether the file's byte order is not this machine's.
+        swap: Whether the file's byte order is not this machine's.
+        skim: Whether the numbers are of no interest.
     """
 
-    def __init__(
-        self,
-        available: int,
-        fill: Callable[[str, np.ndarray], None] | None = None,
-        *,
-        swapped: bool = False,
-    ) -> None:
+    def __init__(self, available: int, *, swap: bool = False, skim: bool = False) -> None:
         self.by_key: dict[str, Storage] = {}
-        self.swapped = swapped
-        self.skim = False
         self._available = available
-        self._fill = fill
+        self._swap = swap
+        self._skim = skim
 
     def declare(self, key: str, dtype: np.dtype | None, numel: object) -> Storage:
-        """Return the storage ``key``, allocating its block the first time it is named."""
+        """Return the storage ``key``, described as it was the first time it was named."""
         count = natural(numel, f"the length of storage {key!r}")
         known = self.by_key.get(key)
         if known is not None:
@@ -190,29 +247,39 @@ class Storages:
                     f"{count} x {dtype}"
                 )
             return known
-        nbytes = count * (dtype.itemsize if dtype is not None else 1)
-        if nbytes > self._available:
+        storage = Storage(key, dtype, count, skim=self._skim)
+        if storage.nbytes > self._available:
             raise BadFormat(
-                f"storage {key!r} claims {nbytes} bytes, but the file has room for {self._available}"
+                f"storage {key!r} claims {storage.nbytes} bytes, but the file has room for "
+                f"{self._available}"
             )
-        self._available -= nbytes
-        if self.swapped and dtype is None:
+        self._available -= storage.nbytes
+        if self._swap and dtype is None:
             raise Unsupported("untyped storage in a file of the other byte order")
-        storage = Storage(key, dtype, count, aligned_empty(nbytes))
         self.by_key[key] = storage
-        if self._fill is not None:
-            self._fill(key, storage.data)
         return storage
 
-    def finish(self) -> None:
-        """Make every array final: byte order, truth values, conjugation; then read-only."""
+    def attach(self, block_of: Callable[[Storage], np.ndarray]) -> None:
+        """Give every storage its bytes, in this machine's byte order.
+
+        Args:
+            block_of: Returns a storage's bytes, read-only, as they are in the file.
+        """
         for storage in self.by_key.values():
-            if not self.skim:
-                if self.swapped and storage.dtype is not None:
-                    swap_bytes(storage.data, storage.dtype)
-                if storage.dtype == np.bool_:
-                    normalise_bools(storage.data)
-                storage.finish()
+            block = block_of(storage)
+            if not self._skim and storage.dtype is not None:
+                if self._swap:
+                    block = swapped(block, storage.dtype)
+                if storage.dtype.kind == "b":
+                    block = truth_values(block)
+            storage.attach(block)
+
+
+def described(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array that has a tensor's shape and dtype, no numbers of its own and no memory."""
+    array = np.ndarray(shape, dtype, bytes(dtype.itemsize), 0, (0,) * len(shape))
+    array.flags.writeable = False
+    return array
 
 
 def _same(one: np.dtype | None, other: np.dtype | None) -> bool:
@@ -220,10 +287,11 @@ def _same(one: np.dtype | None, other: np.dtype | None) -> bool:
     return one is other or (one is not None and other is not None and one == other)
 
 
-def normalise_bools(data: np.ndarray) -> None:
-    """Make every byte 0 or 1 in place: NumPy's ``bool_`` misbehaves on any other value."""
+def truth_values(data: np.ndarray) -> np.ndarray:
+    """Return bytes that are 0 or 1: NumPy's ``bool_`` misbehaves on any other value."""
     if data.size and data.max() > 1:
-        np.not_equal(data, 0, out=data.view(np.bool_))
+        return np.not_equal(data, 0).view(np.uint8)
+    return data
 
 
 def natural(value: object, what: str) -> int:
@@ -235,6 +303,11 @@ def natural(value: object, what: str) -> int:
 
 def naturals(value: object, what: str) -> tuple[int, ...]:
     """Return ``value`` if it is a tuple (or list) of natural numbers, else raise."""
-    if not isinstance(value, tuple | list):
-        raise BadFormat(f"{what} must be a tuple, not {type(value).__name__}")
-    return tuple(natural(item, what) for item in value)
+    if type(value) is not tuple:
+        if not isinstance(value, tuple | list):
+            raise BadFormat(f"{what} must be a tuple, not {type(value).__name__}")
+        value = tuple(value)
+    for item in value:
+        if type(item) is not int or item < 0:
+            natural(item, what)
+    return value

@@ -3,6 +3,9 @@
 All records lie in one top-level folder, whose name says nothing (files get renamed). ``data.pkl``
 holds the objects, ``data/<key>`` the bytes of each storage, ``byteorder`` how numbers are laid out.
 Storages must be stored uncompressed and must be exactly as long as the pickle says.
+
+Two other kinds of archive look alike. One with ``constants.pkl`` is a TorchScript program, whose
+``data.pkl`` is a module; one with ``archive_format`` is an exported program.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from bridge.checkpoint._globals import TorchVocabulary
+from bridge.checkpoint._content import Content
 from bridge.checkpoint._pickle_machine import PickleMachine
+from bridge.checkpoint._program import MODEL, load_program
 from bridge.checkpoint._publish import publish
-from bridge.checkpoint._source import ByteReader, FileBytes, MemoryBytes
-from bridge.checkpoint._tensors import Storages
+from bridge.checkpoint._source import FileBytes
+from bridge.checkpoint._tensors import Storage, Storages
+from bridge.checkpoint._torchscript import ScriptClasses, script_state_dict
+from bridge.checkpoint._vocabulary import TorchVocabulary
 from bridge.checkpoint._zip import Record, read_directory, read_record
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsupported
 
@@ -25,30 +31,21 @@ _MAX_SMALL = 64
 _VERSIONS = range(1, 11)
 
 
-def load_zip(file: FileBytes) -> Any:
-    """Return the object in a zip checkpoint."""
-    records = _by_short_name(read_directory(file))
-    _refuse_other_archives(records)
+def load_zip(file: FileBytes) -> Content:
+    """Return what a zip archive of PyTorch holds."""
+    records = by_short_name(read_directory(file))
+    if "archive_format" in records or MODEL in records:
+        return Content("exported program", load_program(file, records))
+    if "data.pkl" not in records:
+        raise BadFormat("this zip archive is no PyTorch checkpoint: it has no data.pkl")
     _check_version(file, records)
-    storages = Storages(
-        file.size, _fill_from(file, records), swapped=_byteorder(file, records) != sys.byteorder
-    )
-    storages.skim = file.skim
-    pickle = records["data.pkl"]
-    if pickle.deflated:
-        inflated = read_record(file, pickle)
-        reader = ByteReader(MemoryBytes(inflated), 0, len(inflated))
-    else:
-        reader = ByteReader(file, pickle.start, pickle.start + pickle.size)
-    try:
-        result = PickleMachine(reader, TorchVocabulary(storages)).run()
-        storages.finish()
-        return publish(result)
-    except CheckpointError as error:
-        raise error.locate(record=pickle.name) from error.__cause__
+    value, placeholders = _run_pickle(file, records)
+    if "constants.pkl" in records:
+        return Content("TorchScript", script_state_dict(value, _classes(file, records)))
+    return Content("torch zip", value, placeholders=placeholders)
 
 
-def _by_short_name(records: list[Record]) -> dict[str, Record]:
+def by_short_name(records: list[Record]) -> dict[str, Record]:
     """Return the records by their names inside the one top-level folder."""
     folders = {record.name.partition("/")[0] for record in records}
     if len(folders) != 1 or any("/" not in record.name for record in records):
@@ -59,19 +56,43 @@ def _by_short_name(records: list[Record]) -> dict[str, Record]:
     return {record.name.partition("/")[2]: record for record in records}
 
 
-def _refuse_other_archives(records: dict[str, Record]) -> None:
-    if "constants.pkl" in records:
+def _run_pickle(file: FileBytes, records: dict[str, Record]) -> tuple[Any, set[str]]:
+    swap = _byteorder(file, records) != sys.byteorder
+    storages = Storages(file.size, swap=swap, skim=file.skim)
+    pickle = records["data.pkl"]
+    data = read_record(file, pickle)
+    origin = 0 if pickle.deflated else pickle.start
+    try:
+        result = PickleMachine(data, TorchVocabulary(storages), origin=origin).run()
+        storages.attach(lambda storage: _storage_block(file, records, storage))
+        return publish(result)
+    except CheckpointError as error:
+        raise error.locate(record=pickle.name) from error.__cause__
+
+
+def _storage_block(file: FileBytes, records: dict[str, Record], storage: Storage) -> np.ndarray:
+    record = records.get(f"data/{storage.key}")
+    if record is None:
+        raise BadFormat(f"storage {storage.key!r} has no record data/{storage.key} in the archive")
+    if record.deflated:
         raise Unsupported(
-            "the file is a TorchScript program, not a checkpoint",
-            advice="Load it with torch.jit.load and save its state_dict()",
+            f"the tensors are compressed (record {record.name!r})",
+            advice="Load the file with torch.load and save it again with torch.save",
         )
-    if "archive_format" in records or "models/model.json" in records:
-        raise Unsupported(
-            "the file is an exported program (.pt2), not a checkpoint",
-            advice="Load it with torch.export.load and save its state_dict",
+    if record.size != storage.nbytes:
+        raise BadFormat(
+            f"storage {storage.key!r} needs {storage.nbytes} bytes, but its record has {record.size}"
         )
-    if "data.pkl" not in records:
-        raise BadFormat("this zip archive is no PyTorch checkpoint: it has no data.pkl")
+    return file.block(record.start, record.size)
+
+
+def _classes(file: FileBytes, records: dict[str, Record]) -> ScriptClasses:
+    sources: dict[str, str] = {}
+    for name, record in records.items():
+        if name.startswith("code/") and name.endswith(".py"):
+            module = name[len("code/") : -len(".py")].replace("/", ".")
+            sources[module] = read_record(file, record).decode("utf-8", "replace")
+    return ScriptClasses(sources)
 
 
 def _small(file: FileBytes, record: Record) -> bytes:
@@ -97,22 +118,3 @@ def _byteorder(file: FileBytes, records: dict[str, Record]) -> str:
     if text not in (b"little", b"big"):
         raise BadFormat(f"byte order {text[:20]!r}, not 'little' or 'big'", record=record.name)
     return text.decode()
-
-
-def _fill_from(file: FileBytes, records: dict[str, Record]) -> Any:
-    def fill(key: str, block: np.ndarray) -> None:
-        record = records.get(f"data/{key}")
-        if record is None:
-            raise BadFormat(f"storage {key!r} has no record data/{key} in the archive")
-        if record.deflated:
-            raise Unsupported(
-                f"the tensors are compressed (record {record.name!r})",
-                advice="Load the file with torch.load and save it again with torch.save",
-            )
-        if record.size != block.nbytes:
-            raise BadFormat(
-                f"storage {key!r} needs {block.nbytes} bytes, but its record has {record.size}"
-            )
-        file.read_into(record.start, block)
-
-    return fill

@@ -80,6 +80,10 @@ class Truncated(BadFormat):
     """The file ends before its content does."""
 
 
+class Damaged(CheckpointError):
+    """The bytes are not those that were written: a checksum or digest in the file disagrees."""
+
+
 class Unsafe(CheckpointError):
     """The file asks for something that a file of numbers never needs, such as running code."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.testing._internal.common_quantized import pack_uint4
 
 from bridge import StateDict
 from bridge.checkpoint._dtypes import TORCH_DTYPES
@@ -35,10 +36,13 @@ def assert_agree(ours: Any, theirs: Any, path: str = "object") -> None:
     """Assert that ours is theirs, in types, order, dtypes and bytes."""
     if isinstance(theirs, torch.Tensor):
         assert isinstance(ours, np.ndarray), path
+        assert not ours.flags.writeable, path
         assert ours.dtype == numpy_dtype(theirs.dtype), path
+        if theirs.dtype == torch.float4_e2m1fn_x2:
+            # PyTorch has two numbers to a byte; NumPy has them one to a byte.
+            ours = pack_uint4(torch.from_numpy(ours.view(np.uint8).copy())).numpy()
         assert ours.shape == tuple(theirs.shape), path
         assert ours.tobytes() == tensor_bytes(theirs), path
-        assert not ours.flags.writeable, path
     elif isinstance(theirs, dict):
         expected = StateDict if isinstance(theirs, OrderedDict) else type(theirs)
         assert type(ours) is expected, path

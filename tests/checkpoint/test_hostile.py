@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from bridge.checkpoint import BadFormat, CheckpointError, Truncated, Unsafe, Unsupported, load, save
+from bridge.checkpoint import (
+    BadFormat,
+    CheckpointError,
+    Truncated,
+    Unsafe,
+    Unsupported,
+    load,
+    save,
+)
 from bridge.checkpoint._legacy import MAGIC
 from tests.checkpoint.agree import FORMATS, torch_save
 from tests.checkpoint.test_read_torch import Net
@@ -74,7 +82,7 @@ class Runs:
 @pytest.mark.parametrize(
     "name",
     ["os.system", "posix.system", "builtins.eval", "builtins.exec", "builtins.getattr"]
-    + ["subprocess.Popen", "torch.load", "torch.storage._load_from_bytes", "__main__.Net"]
+    + ["subprocess.Popen", "torch.load", "torch.storage._load_from_bytes", "runpy.run_path"]
     + ["torch.hub.load", "numpy.f2py.crackfortran.myeval", "collections.OrderedDict.fromkeys"],
 )
 @pytest.mark.parametrize("kind", FORMATS)
@@ -97,8 +105,15 @@ def test_a_plain_pickle_that_runs_code_does_not_run(tmp_path: Path) -> None:
     with pytest.raises(BadFormat, match="a pickle, but not one of"):
         load(path)
     torch.save(Runs(), path)
-    with pytest.raises(Unsafe, match="asks Python for"):
+    with pytest.raises(Unsafe, match="calls an object of"):
         load(path)
+
+
+def test_classes_and_functions_of_others_are_not_looked_up(tmp_path: Path) -> None:
+    body = op((call("no_such_module", "Net", 1, "a"), glob("no_such_module", "function")))
+    instance, function = load(with_pickle(tmp_path / "m.pt", program(body)))
+    assert (instance.path, instance.args) == ("no_such_module.Net", (1, "a"))
+    assert (function.path, function.args) == ("no_such_module.function", None)
 
 
 deep_tuple = b")" + b"\x85" * 100_000
@@ -107,7 +122,8 @@ deep_list = b"]" * 50_000 + b"a" * 49_999
 PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "eval through reduce of data": (op(1) + b")R", BadFormat, "calls a int"),
     "tensor class called": (call("torch", "Tensor", 1), Unsafe, "calls torch.Tensor"),
-    "name as value": (glob("torch", "Tensor"), Unsupported, "torch.Tensor itself"),
+    "storage class called": (call("torch", "FloatStorage"), BadFormat, "calls a StorageClass"),
+    "state of a name": (glob("m", "Net") + b"}b", Unsafe, "changes m.Net itself"),
     "memo bomb": (b"]r" + struct.pack("<I", 1 << 27), Unsafe, "memo slot"),
     "memo miss": (b"h\x07", BadFormat, "memo slot 7 is read before"),
     "underflow": (b"R", BadFormat, "empty stack"),
@@ -119,7 +135,7 @@ PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "deep tuple as key": (b"}" + deep_tuple + b"Ns", Unsafe, "nested too deep"),
     "deep tuple as offset": (tensor(offset=Text(deep_tuple)), BadFormat, "natural number"),
     "list as key": (b"}]Ns", Unsafe, "not a list"),
-    "tensor as key": (b"}" + tensor() + b"Ns", Unsafe, "not a ndarray"),
+    "tensor as key": (b"}" + tensor() + b"Ns", Unsafe, "not a Tensor"),
     "tensor as id": (tensor() + b"Q", BadFormat, "persistent id"),
     "tensor in id": (op((tensor(), 1, 2, 3, 4)) + b"Q", BadFormat, "persistent id"),
     "huge key": (b"}" + op(1 << 200) + b"Ns", Unsafe, "beyond 64 bits"),
@@ -132,7 +148,7 @@ PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "codec text": (call("_codecs", "encode", "Ā"), BadFormat, "beyond latin-1"),
     "counter of text": (call("collections", "Counter", "ab"), BadFormat, "from a dictionary"),
     "set of lists": (b"c__builtin__\nset\n]]a\x85R", Unsafe, "not a list"),
-    "too many arguments": (call("torch", "Size", 1, 2), BadFormat, "takes 1 to 1"),
+    "too many arguments": (call("torch", "Size", 1, 2), BadFormat, "takes 0 to 1"),
     "append to dict": (b"}Na", BadFormat, "appended to a dict"),
     "set on list": (b"]NNs", BadFormat, "set on a list"),
     "odd items": (b"}(Nu", BadFormat, "without a value"),
@@ -219,7 +235,43 @@ PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
         BadFormat,
         "a tensor is needed, not a int",
     ),
-    "module id": (op(("module", 1, "f.py", "code")) + b"Q", Unsupported, "whole pickled module"),
+    "module id": (op(("module", 1, "f.py", "code")) + b"Q", BadFormat, "persistent id 'module'"),
+    "stack global of numbers": (op(1) + op(2) + b"\x93", BadFormat, "named by a module"),
+    "named arguments": (
+        glob("torch", "Size") + b")}" + op("a") + op(1) + b"s\x92",
+        BadFormat,
+        "no named arguments",
+    ),
+    "set of sets": (b"\x8f(\x8f\x90", Unsafe, "not a set"),
+    "numpy of other bytes": (
+        call("numpy.core.multiarray", "_reconstruct", glob("numpy", "ndarray"), (0,), "b")
+        + op((1, (1 << 40,), call("numpy", "dtype", "f4", False, True), False, b""))
+        + b"b",
+        BadFormat,
+        "calls|comes with 0 bytes",
+    ),
+    "quantized floats": (
+        call("torch._utils", "_rebuild_qtensor", storage(), 0, (4,), (1,), None, False, None),
+        BadFormat,
+        "a quantized tensor of float32",
+    ),
+    "sparse of text": (
+        call("torch._utils", "_rebuild_sparse_tensor", "torch.x", "y"),
+        BadFormat,
+        "sparse",
+    ),
+    "wrapped tensor": (
+        call(
+            "torch._tensor",
+            "_rebuild_from_type_v2",
+            glob("torch._utils", "_rebuild_wrapper_subclass"),
+            glob("m", "Odd"),
+            (1,),
+            None,
+        ),
+        Unsupported,
+        "wraps others in a way of its own .m.Odd",
+    ),
 }
 
 
@@ -330,7 +382,7 @@ OTHERS: list[tuple[bytes, type[CheckpointError], str]] = [
     (b"<!DOCTYPE html><html>", BadFormat, "a web page"),
     (b"\x93NUMPY\x01\x00v\x00{", Unsupported, "NumPy .npy file"),
     (b"\x89HDF\r\n\x1a\n" + bytes(20), Unsupported, "HDF5"),
-    (bytes(257) + b"ustar  \0" + bytes(300), Unsupported, "tar archive"),
+    (bytes(257) + b"ustar  \0" + bytes(300), BadFormat, "the tar archive is damaged"),
     (b"some words that are no checkpoint", BadFormat, "starts with b'some wor'"),
 ]
 

@@ -197,10 +197,10 @@ def test_forged_files_are_refused(tmp_path: Path, name: str) -> None:
             load_file(path)
 
 
-def test_numbers_narrower_than_a_byte_are_named(tmp_path: Path) -> None:
+def test_numbers_packed_across_bytes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    path.write_bytes(build(f'{{"a":{entry(dtype=chr(34) + "F4" + chr(34))}}}', b"1"))
-    with pytest.raises(Unsupported, match=r"entry 'a'.*type F4"):
+    path.write_bytes(build(f'{{"a":{entry(dtype=chr(34) + "F6_E2M3" + chr(34))}}}', b"1"))
+    with pytest.raises(Unsupported, match=r"entry 'a'.*type F6_E2M3"):
         load(path)
 
 

@@ -65,7 +65,8 @@ def test_training_checkpoint_has_the_same_bytes(tmp_path: Path) -> None:
     same_bytes(tmp_path, {"model": model.state_dict(), "opt": optimizer.state_dict(), "epoch": 7})
 
 
-@pytest.mark.parametrize("name", TORCH_DTYPES)
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("name", [name for name in TORCH_DTYPES if name != "float4_e2m1fn_x2"])
 def test_every_dtype_has_the_same_bytes(tmp_path: Path, name: str) -> None:
     tensor = numbers(getattr(torch, name))
     same_bytes(

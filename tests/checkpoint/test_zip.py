@@ -210,7 +210,7 @@ OTHERS: dict[str, tuple[dict[str, bytes], type[CheckpointError], str]] = {
     "npz": ({"a.npy": b"1", "b.npy": b"2"}, BadFormat, "numpy.load"),
     "two folders": ({"a/data.pkl": b"N.", "b/data.pkl": b"N."}, BadFormat, "single folder"),
     "no pickle": ({"a/x": b""}, BadFormat, r"no data.pkl"),
-    "torchscript": ({"a/data.pkl": b"N.", "a/constants.pkl": b""}, Unsupported, "TorchScript"),
+    "torchscript": ({"a/data.pkl": b"N.", "a/constants.pkl": b""}, BadFormat, "does not hold a module"),
     "version": ({"a/data.pkl": b"N.", "a/version": b"11"}, Unsupported, "format version b'11'"),
     "byteorder": ({"a/data.pkl": b"N.", "a/byteorder": b"pdp"}, BadFormat, "byte order b'pdp'"),
     "long version": ({"a/data.pkl": b"N.", "a/version": bytes(99)}, BadFormat, "99 bytes where"),

@@ -1,0 +1,193 @@
+"""PyTorch's first checkpoint format, before 0.1.10: a tar archive of four files.
+
+``storages`` holds runs of numbers, each behind a small pickle that names it; ``tensors`` holds, for
+each tensor, its storage, size, stride and offset as binary numbers behind a small pickle; ``pickle``
+holds the object, which names tensors and storages by number. Nothing is extracted to disk.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import tarfile
+from typing import Any
+
+from bridge.checkpoint._content import Content
+from bridge.checkpoint._globals import StorageClass
+from bridge.checkpoint._legacy import read_counted
+from bridge.checkpoint._pickle_extent import read_pickle
+from bridge.checkpoint._pickle_machine import PickleMachine
+from bridge.checkpoint._publish import publish
+from bridge.checkpoint._source import FileBytes
+from bridge.checkpoint._tensors import Storages, naturals
+from bridge.checkpoint._vocabulary import TorchVocabulary
+from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsupported, brief
+
+
+_MEMBERS = ("storages", "tensors", "pickle")
+_MAX_DIMS = 64
+
+
+class TarVocabulary(TorchVocabulary):
+    """The names of a tar checkpoint: persistent ids are the numbers of tensors and storages."""
+
+    def __init__(self, storages: Storages) -> None:
+        super().__init__(storages)
+        self.objects: dict[int, Any] = {}
+
+    def persistent(self, identity: object) -> object:
+        """Return a tensor or storage by its number, or the class of a module with its source."""
+        if type(identity) is tuple and len(identity) == 3:
+            return identity[0]
+        if type(identity) is str and identity.isascii() and identity.isdigit():
+            identity = int(identity[:20])
+        if type(identity) is not int or identity not in self.objects:
+            raise BadFormat(f"the object {brief(identity)} is used, but the file does not hold it")
+        return self.objects[identity]
+
+
+class _Member:
+    """One file of the archive, and how far it has been read."""
+
+    def __init__(self, file: FileBytes, name: str, start: int, size: int) -> None:
+        self.file, self.name, self.at, self.size = file, name, start, start + size
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes of the archive, none beyond this member."""
+        if offset + count > self.size:
+            raise BadFormat(f"the archive's {self.name!r} ends in the middle of a value")
+        return self.file.read(offset, count)
+
+    def pickle(self, vocabulary: TorchVocabulary) -> Any:
+        """Return the object of the pickle that comes next."""
+        data = read_pickle(self, self.at)
+        result = PickleMachine(data, vocabulary, origin=self.at).run()
+        self.at += len(data)
+        return result
+
+    def numbers(self, layout: str) -> tuple[int, ...]:
+        """Return the binary numbers that come next."""
+        data = self.read(self.at, struct.calcsize(layout))
+        self.at += len(data)
+        return struct.unpack(layout, data)
+
+
+def load_tar(file: FileBytes) -> Content:
+    """Return the object in a tar checkpoint."""
+    members = _members(file)
+    storages = Storages(file.size, swap=sys.byteorder == "big", skim=file.skim)
+    vocabulary = TarVocabulary(storages)
+    name = ""
+    try:
+        for name, read in (("storages", _read_storages), ("tensors", _read_tensors)):
+            read(file, members[name], vocabulary, storages)
+        name = "pickle"
+        value, placeholders = publish(members[name].pickle(vocabulary))
+    except CheckpointError as error:
+        raise error.locate(record=name) from error.__cause__
+    return Content("torch tar", value, placeholders=placeholders)
+
+
+def _members(file: FileBytes) -> dict[str, _Member]:
+    try:
+        with tarfile.open(fileobj=_Stream(file), mode="r:", format=tarfile.PAX_FORMAT) as archive:
+            found = {
+                item.name.removeprefix("./"): _Member(file, item.name, item.offset_data, item.size)
+                for item in archive
+                if item.isreg() and not item.issparse()
+            }
+    except (tarfile.TarError, ValueError, OverflowError, UnicodeError, RecursionError) as error:
+        raise BadFormat(f"the tar archive is damaged ({error})") from error
+    for name in _MEMBERS:
+        if name not in found:
+            raise BadFormat(f"this tar archive is no PyTorch checkpoint: it has no {name!r}")
+        if found[name].size > file.size:
+            raise BadFormat("the tar archive ends too early", record=name)
+    return found
+
+
+class _Stream(io.RawIOBase):
+    """A file's bytes as the kind of file that ``tarfile`` reads."""
+
+    def __init__(self, file: FileBytes) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        left = max(0, self._file.size - self._at)
+        data = self._file.read(min(self._at, self._file.size), left if count < 0 else min(count, left))
+        self._at += len(data)
+        return data
+
+
+def _read_storages(
+    file: FileBytes, member: _Member, vocabulary: TarVocabulary, storages: Storages
+) -> None:
+    blocks: dict[str, Any] = {}
+    for _ in range(_count(member, vocabulary)):
+        match member.pickle(vocabulary):
+            case (int() as key, str(), StorageClass(dtype=dtype)) if dtype is not None:
+                (numel,) = struct.unpack("<q", member.read(member.at, 8))
+                storage = storages.declare(str(key), dtype, numel)
+                if storage.key in blocks:
+                    raise BadFormat(f"storage {key} occurs twice")
+                blocks[storage.key] = read_counted(file, member.at, storage)
+                vocabulary.objects[key] = storage
+                member.at += 8 + storage.nbytes
+            case _:
+                raise BadFormat("a storage must be described by key, location and class")
+    storages.attach(lambda storage: blocks[storage.key])
+    views = member.pickle(vocabulary)
+    if not isinstance(views, list):
+        raise BadFormat(f"the list of storage views is {brief(views)}")
+    for view in views:
+        target, root, offset, numel = naturals(view, "a storage view") if len(view) == 4 else (0,) * 4
+        if root not in vocabulary.objects or target in vocabulary.objects:
+            raise BadFormat(f"storage view {brief(target)} is of an unknown storage, or occurs twice")
+        window = vocabulary.objects[root].window(str(target), offset, numel)
+        vocabulary.objects[target] = window
+    # Windows exist only now; attaching again gives them their part of the bytes.
+    for storage in storages.by_key.values():
+        storage.attach(storage.data)
+
+
+def _read_tensors(
+    file: FileBytes, member: _Member, vocabulary: TarVocabulary, storages: Storages
+) -> None:
+    del file, storages
+    for _ in range(_count(member, vocabulary)):
+        match member.pickle(vocabulary):
+            case (int() as key, int() as storage, _) if storage in vocabulary.objects:
+                (ndim, _) = member.numbers("<ii")
+                if not 0 <= ndim <= _MAX_DIMS:
+                    raise Unsupported(f"a tensor has {ndim} dimensions")
+                size, stride = (member.numbers(f"<{ndim}q") for _ in range(2))
+                (offset,) = member.numbers("<q")
+                found = vocabulary.objects[storage].tensor(offset, size, stride)
+                if vocabulary.objects.setdefault(key, found) is not found:
+                    raise BadFormat(f"tensor {key} occurs twice")
+            case _:
+                raise BadFormat("a tensor must be described by key, storage and class")
+
+
+def _count(member: _Member, vocabulary: TarVocabulary) -> int:
+    count = member.pickle(vocabulary)
+    # Each of them takes some bytes, so more than that cannot follow.
+    if type(count) is not int or not 0 <= count <= member.size:
+        raise BadFormat(f"the archive's {member.name!r} has {brief(count)} entries")
+    return count
