@@ -18,7 +18,7 @@ from bridge.checkpoint import (
     _rebuild as rebuild,
 )
 from bridge.checkpoint._records import Placeholder
-from bridge.checkpoint.errors import BadFormat, Unsafe
+from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsafe
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,11 @@ class Global:
     least: int = 0
     most: int = 0
 
-    def __call__(self, args: tuple[Any, ...]) -> object:
-        """Return what the call gives."""
+    def refusal(self, args: tuple[Any, ...]) -> CheckpointError:
+        """Return the error for a call that this name does not take."""
         if self.make is None:
-            raise Unsafe(f"the pickle calls {self.path}, which a tensor file never calls")
-        if not self.least <= len(args) <= self.most:
-            raise BadFormat(f"{self.path} takes {self.least} to {self.most} arguments, not {len(args)}")
-        return self.make(*args)
+            return Unsafe(f"the pickle calls {self.path}, which a tensor file never calls")
+        return BadFormat(f"{self.path} takes {self.least} to {self.most} arguments, not {len(args)}")
 
 
 @dataclass(frozen=True)

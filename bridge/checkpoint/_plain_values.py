@@ -19,8 +19,9 @@ from bridge.checkpoint.errors import BadFormat, Unsafe, brief
 
 def ordered_dict(pairs: object = ()) -> StateDict:
     """Stand in for ``collections.OrderedDict``."""
-    result = StateDict()
-    if pairs == ():
+    # Every tensor of a file comes with an empty one, for its hooks.
+    result = StateDict.__new__(StateDict)
+    if not pairs:
         return result
     if not isinstance(pairs, tuple | list):
         raise BadFormat("an OrderedDict is made from a list of pairs")

@@ -143,7 +143,9 @@ def from_type(function: Any, cls: object, args: object, state: object) -> object
     if make is from_type:
         raise Unsafe("a tensor is rebuilt through more than one subclass")
     if make is not wrapper_subclass:
-        return function(args)
+        if not function.least <= len(args) <= function.most:
+            raise function.refusal(args)
+        return make(*args)
     return _local_tensor(cls, args, state)
 
 

@@ -57,9 +57,13 @@ class FileBytes:
     def read(self, offset: int, count: int) -> bytes:
         """Return exactly ``count`` bytes from ``offset``."""
         self._check(offset, count)
-        buffer = bytearray(count)
-        pread_into(self._descriptor, offset, memoryview(buffer))
-        return bytes(buffer)
+        data = os.pread(self._descriptor, count, offset)
+        while len(data) < count:  # one call gives 2 GiB at most
+            more = os.pread(self._descriptor, count - len(data), offset + len(data))
+            if not more:
+                raise Truncated("the file became shorter while it was read", offset=offset + len(data))
+            data += more
+        return data
 
     def block(self, offset: int, count: int) -> np.ndarray:
         """Return ``count`` bytes from ``offset`` as a read-only ``uint8`` array."""

@@ -42,7 +42,10 @@ class TorchVocabulary:
     def call(self, function: object, args: tuple[Any, ...]) -> object:
         """Call a function of the table, or note the call of another."""
         if type(function) is Global:
-            return function(args)
+            make = function.make
+            if make is not None and function.least <= len(args) <= function.most:
+                return make(*args)
+            raise function.refusal(args)
         return self.new(function, args, {})
 
     def new(self, cls: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
@@ -55,7 +58,7 @@ class TorchVocabulary:
             raise BadFormat(f"the pickle calls a {type(cls).__name__}")
         if kwargs:
             raise BadFormat(f"{cls.path} takes no named arguments")
-        return cls(args)
+        return self.call(cls, args)
 
     def build(self, instance: object, state: object) -> None:
         """Give an object its state."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint.errors import BadFormat, Truncated, Unsafe, Unsupported
@@ -38,8 +38,7 @@ _MAX_INFLATED = 64 << 20
 _MAX_COMMENT = 0xFFFF
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One record of an archive.
 
     Attributes:
@@ -225,7 +224,7 @@ def _with_start(file: FileBytes, entry: Record, directory: int) -> Record:
             record=entry.name,
             offset=start,
         )
-    return Record(entry.name, entry.header, start, entry.stored, entry.size, entry.deflated)
+    return entry._replace(start=start)
 
 
 def _check_names(records: list[Record]) -> None:
