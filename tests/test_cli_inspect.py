@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from bridge import cli
-from bridge.checkpoint import _source, save
+from bridge.checkpoint import _source, _tensors, save
+from bridge.checkpoint._source import FileBytes
 
 
 class Net(torch.nn.Module):
@@ -114,13 +115,18 @@ def test_the_numbers_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "m.pt"
     torch.save({"x": torch.ones(1 << 20, dtype=torch.complex64).conj()}, path)
     counts: list[int] = []
-    pread_into = _source.pread_into
+    read = FileBytes.read
 
-    def counting(descriptor: int, offset: int, view: memoryview) -> None:
-        counts.append(len(view))
-        pread_into(descriptor, offset, view)
+    def counting(self: FileBytes, offset: int, count: int) -> bytes:
+        counts.append(count)
+        return read(self, offset, count)
 
-    monkeypatch.setattr(_source, "pread_into", counting)
+    def fail(*args: object) -> None:
+        pytest.fail("numbers are read")
+
+    monkeypatch.setattr(FileBytes, "read", counting)
+    monkeypatch.setattr(_source, "pread_into", fail)
+    monkeypatch.setattr(_tensors, "resolve_marks", fail)
     assert cli.main(["inspect", str(path), "--json"]) == 0
     assert 0 < sum(counts) < 100_000
 

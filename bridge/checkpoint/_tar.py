@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import struct
 import sys
-import tarfile
 from typing import Any
 
 from bridge.checkpoint._content import Content
@@ -90,6 +89,8 @@ def load_tar(file: FileBytes) -> Content:
 
 
 def _members(file: FileBytes) -> dict[str, _Member]:
+    import tarfile  # takes longer to import than most files take to read
+
     try:
         with tarfile.open(fileobj=_Stream(file), mode="r:", format=tarfile.PAX_FORMAT) as archive:
             found = {
