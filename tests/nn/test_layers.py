@@ -93,7 +93,4 @@ def test_every_class_with_refusals_is_held_to_them():
 def test_module_db_refusals(name):
     with jax.enable_x64(True):  # The texts name 64-bit integers.
         report = module_db.check_errors(name)
-    # Torch's remedy for another dtype of the input names its own methods; ours names what to write.
-    own = [failure for failure in report.failures if "RNN input dtype" in failure]
-    assert report.passed + len(own) == report.total > 0, str(report)
-    assert len(own) == (name in ("GRU", "LSTM", "RNN"))
+    assert report.passed == report.total > 0, str(report)

@@ -138,12 +138,15 @@ def fractional(name: str, axes: int) -> Adapter:
 
     def ours(input, *args, _random_samples=None, **options):
         drawn = (
-            jnp.asarray(samples(input.shape).numpy()) if _random_samples is None else _random_samples
+            jnp.asarray(samples(input.shape).numpy(), input.dtype)
+            if _random_samples is None
+            else _random_samples
         )
         return getattr(F, name)(input, *args, **options, _random_samples=drawn)
 
     def theirs(input, *args, _random_samples=None, **options):
         drawn = samples(input.shape) if _random_samples is None else _random_samples.detach()
+        drawn = drawn.to(input.dtype)  # Torch wants them in the input's dtype.
         return getattr(T, name)(input, *args, **options, _random_samples=drawn)
 
     return ours, theirs

@@ -10,8 +10,10 @@ Every case compiles. Of the classes with many slow ones a fixed random choice is
 """
 
 import functools
+import inspect
 import os
 import random
+import re
 from typing import Any
 
 import jax
@@ -42,9 +44,9 @@ def shared_names() -> set[str]:
     return {name for name in nn.__all__ if name in table()}
 
 
-def _inputs(function: Any, entry: Any, training: bool) -> list[Any]:
+def _inputs(function: Any, entry: Any, training: bool, dtype: torch.dtype) -> list[Any]:
     torch.manual_seed(0)
-    options = {"device": "cpu", "dtype": dtype(), "requires_grad": True, "training": training}
+    options = {"device": "cpu", "dtype": dtype, "requires_grad": True, "training": training}
     return list(function(entry, **options))
 
 
@@ -56,7 +58,7 @@ def dtype() -> torch.dtype:
 def check(name: str, training: bool) -> Report:
     """Compare the cases of one class, in one mode."""
     entry = table()[name]
-    cases = _inputs(entry.module_inputs_func, entry, training)
+    cases = _inputs(entry.module_inputs_func, entry, training, dtype())
     if os.environ.get("PURESTATE_ALL_SAMPLES") != "1" and name in LIMITS:
         cases = random.Random(0).sample(cases, LIMITS[name])
     failures, total = [], len(cases)
@@ -73,7 +75,8 @@ def check(name: str, training: bool) -> Report:
 def check_errors(name: str) -> Report:
     """What torch says must raise raises here, with the same type and text."""
     entry = table()[name]
-    cases = _inputs(entry.module_error_inputs_func, entry, True)
+    # Of float32: the modules are made without a dtype, and some cases are of another than theirs.
+    cases = _inputs(entry.module_error_inputs_func, entry, True, torch.float32)
     failures = []
     for case in cases:
         error = raised(functools.partial(_compare_error, name, case))
@@ -92,15 +95,27 @@ def _compare_error(name: str, case: Any) -> None:
     options, forward = given.constructor_input, given.forward_input
 
     def theirs() -> Any:
-        module = getattr(torch.nn, name)(*options.args, **options.kwargs)
-        return module(*forward.args, **forward.kwargs)
+        try:
+            module = getattr(torch.nn, name)(*options.args, **options.kwargs)
+            return module(*forward.args, **forward.kwargs)
+        except Exception as error:
+            raise type(error)(_in_our_words(str(error))) from error
 
     def ours() -> Any:
         keywords = {key: to_jax(value) for key, value in options.kwargs.items() if key != "device"}
+        if "dtype" in inspect.signature(getattr(nn, name)).parameters:
+            keywords.setdefault("dtype", jnp.float32)  # torch's default, whether or not x64 is on
         module = ps.init(getattr(nn, name)(*to_jax(options.args), **keywords), 0)
         return ps.call(module, *to_jax(forward.args), **to_jax(forward.kwargs))
 
     check_error(ours, theirs)
+
+
+def _in_our_words(text: str) -> str:
+    """A text of torch with JAX's dtypes, and with the line to write here where it advises one."""
+    text = re.sub(r"input\.to\(torch\.(\w+)\)", r'input.astype("\1")', text)
+    text = re.sub(r"model\.to\(torch\.(\w+)\)", r'bridge.to(model, dtype="\1")', text)
+    return re.sub(r"torch\.(float64|float32)", r"\1", text) if "weight dtype" in text else text
 
 
 def _compare(name: str, case: Any, training: bool) -> None:
