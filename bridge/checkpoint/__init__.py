@@ -7,7 +7,6 @@ nothing that a file contains.
 from bridge.checkpoint._files import (
     load as load,
     read_safetensors_metadata as read_safetensors_metadata,
-    save as save,
 )
 from bridge.checkpoint._records import (
     LocalTensor as LocalTensor,
@@ -17,6 +16,7 @@ from bridge.checkpoint._records import (
     QuantizedTensor as QuantizedTensor,
     SparseTensor as SparseTensor,
 )
+from bridge.checkpoint._save import save as save
 from bridge.checkpoint.errors import (
     BadFormat as BadFormat,
     CheckpointError as CheckpointError,

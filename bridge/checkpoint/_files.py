@@ -1,4 +1,4 @@
-"""Opening and saving: which format a file has is told by its content, never by its name.
+"""Opening: which format a file has is told by its content, never by its name.
 
 The order of the tests is PyTorch's: a zip archive by its first four bytes, then the legacy stream
 by its magic number, then a tar archive; safetensors, which PyTorch tells by suffix alone, by its
@@ -10,31 +10,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from bridge.checkpoint._atomic import write_atomically
 from bridge.checkpoint._content import Content
 from bridge.checkpoint._legacy import MAGIC, load_legacy
-from bridge.checkpoint._pickle_writer import PickleWriter
 from bridge.checkpoint._safetensors import (
     load_safetensors,
     looks_like_safetensors,
-    plan_safetensors,
-    write_safetensors,
 )
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tar import load_tar
 from bridge.checkpoint._torch_zip import load_zip
-from bridge.checkpoint._write_zip import write_torch_zip
 from bridge.checkpoint._zip import LOCAL
 from bridge.checkpoint.errors import (
     BadFormat,
     CheckpointError,
     Truncated,
     Unsupported,
-    Unwritable,
 )
 
 
@@ -60,9 +52,9 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
     Args:
         path: The file, or a folder of files.
         copy: Whether the arrays have memory of their own. Otherwise they are the file itself, mapped
-            into memory: nothing is read before it is used. Replacing the file in one step (as
-            :func:`save` does) leaves such arrays as they are; overwriting it in place changes them,
-            and shortening it ends the process when they are used.
+            into memory: nothing is read before it is used. Replacing the file in one step, as
+            :func:`bridge.save` does, leaves such arrays as they are; overwriting it in place changes
+            them, and shortening it ends the process when they are used.
         verify: Whether to check the numbers against the checksums and digests in the file first.
 
     Returns:
@@ -73,42 +65,6 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
         CheckpointError: If the file is damaged, unsafe or not supported; see its subclasses.
     """
     return read_content(path, copy=copy, verify=verify).value
-
-
-def save(obj: Any, path: PathLike, *, metadata: Mapping[str, str] | None = None) -> None:
-    """Write ``obj`` to a file that PyTorch, or any reader of safetensors, opens.
-
-    A path that ends in ``.safetensors`` gets that format, and ``obj`` must map names to arrays. Any
-    other path gets PyTorch's zip format, and ``obj`` may nest dictionaries, lists, tuples, numbers,
-    text and bytes around its arrays; ``torch.load(path, weights_only=True)`` reads it. Arrays are
-    NumPy's, or convert to it, as JAX's do; NumPy scalars become zero-dimensional tensors. Arrays
-    that are the same object or memory are written as tied tensors of one storage in a PyTorch
-    file, and once for each name in a safetensors file.
-
-    The file is replaced in one step: when saving fails, the old file is still there.
-
-    Args:
-        obj: What to save.
-        path: The file to write or replace.
-        metadata: The text table of a safetensors file; ``{"format": "pt"}`` if not given.
-
-    Raises:
-        Unwritable: If the format has no place for something in ``obj``; the text says where it is.
-    """
-    name = os.fspath(path)
-    try:
-        if name.endswith(_SAFETENSORS):
-            head, arrays = plan_safetensors(obj, metadata)
-            write_atomically(path, lambda file: write_safetensors(file, head, arrays))
-        else:
-            if metadata is not None:
-                raise Unwritable("metadata has a place in .safetensors files only")
-            writer = PickleWriter()
-            pickle = writer.dump(obj)
-            final = Path(name).name
-            write_atomically(path, lambda file: write_torch_zip(file, final, pickle, writer.storages))
-    except CheckpointError as error:
-        raise error.locate(file=name) from error.__cause__
 
 
 def read_safetensors_metadata(path: PathLike) -> dict[str, str]:

@@ -5,9 +5,9 @@ that ``torch.load(weights_only=True)`` allows, and Python's rules for when a val
 full and when as a reference to an earlier one. Containers are recognised again by identity, text
 by value, so that equal objects give equal bytes.
 
-Arrays become tensors over storages. Two arrays that are the same object, or that look at the same
-memory in the same way, share one storage, which is how PyTorch's files say "tied". An array that
-is a transposed view of dense memory keeps its strides; any other layout is made dense.
+Arrays become tensors over storages; which of them share one is told by ``_storages.py``. That needs
+all arrays at once, and nearly no object has any that share: so the pickle is written as if none did,
+and once more if some do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,69 +23,121 @@ from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
 from bridge.checkpoint._dtypes import STORAGE_CLASS_OF, TORCH_NAME_OF
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
+from bridge.checkpoint._storages import Placed, dense, views
 from bridge.checkpoint.errors import CheckpointError, Unwritable, brief
 
 
 _BATCH = 1000
 _KEY_KINDS = (str, int, float, bool, type(None), bytes, tuple)
+_METADATA = object()
+_TUPLES = {1: b"\x85", 2: b"\x86", 3: b"\x87"}
+
+#: Where a value stands: what it is in, and its key or index there. Joined only for a message.
+_Path = tuple[Any, object] | None
 
 
-class PickleWriter:
-    """Pickle one object.
+class _Tensor(NamedTuple):
+    array: np.ndarray
+    key: int
+    numel: int
+    offset: int
+    strides: tuple[int, ...]
+
+
+def dump(value: object) -> tuple[bytes, list[np.ndarray]]:
+    """Pickle ``value``.
+
+    Returns:
+        The pickle, and the arrays whose row-major bytes are the storages 0, 1, ...
+
+    Raises:
+        Unwritable: If there is no way to write something in ``value``; its path starts ``object``.
+    """
+    writer = _PickleWriter({}, {})
+    pickle = writer.dump(value)
+    found = views(writer.arrays.values())
+    if found:
+        # Conversions are kept for the second pass: a new one would lie elsewhere in memory.
+        placed = dict(zip(writer.arrays, map(found.get, range(len(writer.arrays))), strict=True))
+        writer = _PickleWriter(writer.arrays, placed)
+        pickle = writer.dump(value)
+    return pickle, writer.storages
+
+
+class _PickleWriter:
+    """One pass over one object.
+
+    Args:
+        arrays: Arrays that objects were converted to by an earlier pass, by the object's ``id``.
+        placed: By the same ``id``: the array's place in another one's storage, or None.
 
     Attributes:
-        storages: After :meth:`dump`, the arrays whose row-major bytes are the storages 0, 1, ...
+        arrays: All arrays met, by the ``id`` of the object each was made of.
+        storages: The arrays whose row-major bytes are the storages 0, 1, ...
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: dict[int, np.ndarray], placed: dict[int, Placed | None]) -> None:
+        self.arrays = dict(arrays)
         self.storages: list[np.ndarray] = []
+        self._placed = placed
         self._out: list[bytes] = []
-        self._memo: dict[Any, int] = {}
-        self._keys: dict[Any, int] = {}
+        self._memo: dict[Any, bytes] = {}
+        self._count = 0
+        self._tensors: dict[int, _Tensor] = {}
+        self._keys: dict[int, int] = {}
+        self._heads: dict[np.dtype, bytes] = {}
+        self._tuples: dict[tuple[int, ...], bytes] = {}
         # Values whose identity is remembered must outlive the memo.
         self._alive: list[Any] = []
 
     def dump(self, value: object) -> bytes:
-        """Return the pickle of ``value``; the root's path in messages is ``object``."""
+        """Return the pickle of ``value``."""
         self._out = [b"\x80\x02"]
-        self._save(value, "object", 0)
+        self._save(value, None, 0)
         self._out.append(b".")
         return b"".join(self._out)
 
-    def _save(self, value: Any, path: str, depth: int) -> None:
+    def _save(self, value: Any, path: _Path, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise Unwritable(f"values are nested more than {MAX_DEPTH} deep", entry=path)
+            raise Unwritable(f"values are nested more than {MAX_DEPTH} deep", entry=_text(path))
         kind = type(value)
-        if kind in _SIMPLE:
-            try:
-                _SIMPLE[kind](self, value)
-            except CheckpointError as error:
-                raise error.locate(entry=path) from error.__cause__
+        if kind is np.ndarray:
+            self._tensor(value, path)
+        elif kind is str:
+            self._text(value)
         elif kind in _CONTAINERS:
             if not self._recall(("id", id(value))):
                 _CONTAINERS[kind](self, value, path, depth)
+        elif kind in _SIMPLE:
+            try:
+                _SIMPLE[kind](self, value)
+            except CheckpointError as error:
+                raise error.locate(entry=_text(path)) from error.__cause__
         elif isinstance(value, np.dtype):
             self._dtype(value, path)
         else:
-            array = as_array(value, path)
-            if array is None:
-                raise _unwritable(value, path)
-            self._tensor(array, value, path)
+            self._tensor(value, path)
 
     def _write(self, *parts: bytes) -> None:
         self._out.extend(parts)
 
     def _recall(self, key: Any) -> bool:
-        index = self._memo.get(key)
-        if index is None:
+        get = self._memo.get(key)
+        if get is None:
             return False
-        self._write(b"h" + bytes([index]) if index < 256 else b"j" + struct.pack("<I", index))
+        self._out.append(get)
         return True
 
     def _remember(self, key: Any) -> None:
-        index = len(self._memo)
-        self._memo[key] = index
-        self._write(b"q" + bytes([index]) if index < 256 else b"r" + struct.pack("<I", index))
+        index = self._count
+        self._memo[key] = b"h%c" % index if index < 256 else b"j" + struct.pack("<I", index)
+        self._out.append(self._put())
+
+    def _put(self) -> bytes:
+        """Return the opcode that numbers the newest value, which nothing will refer to."""
+        index = self._count
+        self._count = index + 1
+        return b"q%c" % index if index < 256 else b"r" + struct.pack("<I", index)
 
     def _remember_id(self, value: Any) -> None:
         self._alive.append(value)
@@ -99,20 +151,7 @@ class PickleWriter:
         self._write(b"N")
 
     def _int(self, value: int) -> None:
-        if 0 <= value < 1 << 8:
-            self._write(b"K" + bytes([value]))
-        elif 0 <= value < 1 << 16:
-            self._write(b"M" + struct.pack("<H", value))
-        elif -(1 << 31) <= value < 1 << 31:
-            self._write(b"J" + struct.pack("<i", value))
-        else:
-            data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-            # to_bytes leaves a spare byte for some negative numbers; Python's pickles do not.
-            if value < 0 and len(data) > 1 and data[-1] == 0xFF and data[-2] & 0x80:
-                data = data[:-1]
-            if len(data) > 255:
-                raise Unwritable("an integer beyond 255 bytes, which torch.load refuses")
-            self._write(b"\x8a" + bytes([len(data)]) + data)
+        self._write(_int(value))
 
     def _float(self, value: float) -> None:
         self._write(b"G" + struct.pack(">d", value))
@@ -125,32 +164,32 @@ class PickleWriter:
 
     def _bytes(self, value: bytes) -> None:
         self._call("_codecs", "encode", lambda: self._latin1(value))
-        self._remember(("call", len(self._memo)))
+        self._write(self._put())
 
     def _latin1(self, value: bytes) -> None:
         self._text(value.decode("latin-1"))
         self._text("latin1")
         self._write(b"\x86")
-        self._remember(("args", len(self._memo)))
+        self._write(self._put())
 
     def _bytearray(self, value: bytearray) -> None:
         self._call("builtins", "bytearray", lambda: self._one(lambda: self._bytes(bytes(value))))
-        self._remember(("call", len(self._memo)))
+        self._write(self._put())
 
     def _complex(self, value: complex) -> None:
         def parts() -> None:
             self._float(value.real)
             self._float(value.imag)
             self._write(b"\x86")
-            self._remember(("args", len(self._memo)))
+            self._write(self._put())
 
         self._call("builtins", "complex", parts)
-        self._remember(("call", len(self._memo)))
+        self._write(self._put())
 
     def _one(self, save: Callable[[], None]) -> None:
         save()
         self._write(b"\x85")
-        self._remember(("args", len(self._memo)))
+        self._write(self._put())
 
     def _call(self, module: str, name: str, args: Callable[[], None]) -> None:
         self._name(module, name)
@@ -164,39 +203,39 @@ class PickleWriter:
             self._write(f"c{module}\n{name}\n".encode("ascii"))
             self._remember(("name", module, name))
 
-    def _dtype(self, dtype: np.dtype, path: str) -> None:
+    def _dtype(self, dtype: np.dtype, path: _Path) -> None:
         if dtype not in TORCH_NAME_OF:
-            raise Unwritable(f"PyTorch has no dtype {dtype}", entry=path)
+            raise Unwritable(f"PyTorch has no dtype {dtype}", entry=_text(path))
         self._name("torch", TORCH_NAME_OF[dtype])
 
-    def _tuple(self, value: tuple[Any, ...], path: str, depth: int) -> None:
+    def _tuple(self, value: tuple[Any, ...], path: _Path, depth: int) -> None:
         if not value:
             self._write(b")")
             return
         if len(value) > 3:
             self._write(b"(")
         for index, item in enumerate(value):
-            self._save(item, f"{path}[{index}]", depth + 1)
-        self._write({1: b"\x85", 2: b"\x86", 3: b"\x87"}.get(len(value), b"t"))
+            self._save(item, (path, index), depth + 1)
+        self._write(_TUPLES.get(len(value), b"t"))
         self._remember_id(value)
 
-    def _list(self, value: list[Any], path: str, depth: int) -> None:
+    def _list(self, value: list[Any], path: _Path, depth: int) -> None:
         self._write(b"]")
         self._remember_id(value)
         self._items(value, path, depth)
 
-    def _items(self, value: list[Any], path: str, depth: int) -> None:
+    def _items(self, value: list[Any], path: _Path, depth: int) -> None:
         if len(value) == 1:
-            self._save(value[0], f"{path}[0]", depth + 1)
+            self._save(value[0], (path, 0), depth + 1)
             self._write(b"a")
             return
         for start in range(0, len(value), _BATCH):
             self._write(b"(")
             for index in range(start, min(start + _BATCH, len(value))):
-                self._save(value[index], f"{path}[{index}]", depth + 1)
+                self._save(value[index], (path, index), depth + 1)
             self._write(b"e")
 
-    def _dict(self, value: dict[Any, Any], path: str, depth: int) -> None:
+    def _dict(self, value: dict[Any, Any], path: _Path, depth: int) -> None:
         self._write(b"}")
         self._remember_id(value)
         if len(value) == 1:
@@ -210,7 +249,7 @@ class PickleWriter:
                 self._pair(next(pairs), path, depth)
             self._write(b"u")
 
-    def _ordered(self, value: dict[Any, Any], path: str, depth: int) -> None:
+    def _ordered(self, value: dict[Any, Any], path: _Path, depth: int) -> None:
         self._call("collections", "OrderedDict", lambda: self._write(b")"))
         self._remember_id(value)
         pairs = list(value.items())
@@ -224,28 +263,28 @@ class PickleWriter:
         if metadata:
             ordered = OrderedDict(metadata)
             self._alive.append(ordered)
-            self._dict({"_metadata": ordered}, f"{path}.metadata", depth)
+            self._dict({"_metadata": ordered}, (path, _METADATA), depth)
             self._write(b"b")
 
-    def _pair(self, pair: tuple[Any, Any], path: str, depth: int) -> None:
+    def _pair(self, pair: tuple[Any, Any], path: _Path, depth: int) -> None:
         key, item = pair
         if type(key) not in _KEY_KINDS:
             raise Unwritable(
                 f"a dictionary key of type {type(key).__name__}",
                 advice="Use text, a number, None or a tuple of these as the key",
-                entry=path,
+                entry=_text(path),
             )
-        here = f"{path}[{brief(key)}]"
+        here = (path, key)
         self._save(key, here, depth + 1)
         self._save(item, here, depth + 1)
 
-    def _counter(self, value: Counter[Any], path: str, depth: int) -> None:
+    def _counter(self, value: Counter[Any], path: _Path, depth: int) -> None:
         self._name("collections", "Counter")
         self._one(lambda: self._dict(dict(value), path, depth))
         self._write(b"R")
         self._remember_id(value)
 
-    def _set(self, value: set[Any], path: str, depth: int) -> None:
+    def _set(self, value: set[Any], path: _Path, depth: int) -> None:
         # Sets have no order of their own; sorting makes equal sets give equal bytes.
         items = sorted(value, key=lambda item: (type(item).__name__, repr(item)))
         self._name("builtins", "set")
@@ -253,58 +292,78 @@ class PickleWriter:
         self._write(b"R")
         self._remember_id(value)
 
-    def _tensor(self, array: np.ndarray, original: object, path: str) -> None:
+    def _tensor(self, value: object, path: _Path) -> None:
+        tensor = self._tensors.get(id(value)) or self._new_tensor(value, path)
+        array, key, numel, offset, strides = tensor
         dtype = array.dtype
-        if dtype not in TORCH_NAME_OF:
-            raise Unwritable(
-                f"an array of {dtype}, for which PyTorch has no tensor",
-                advice="Convert it to a number type of PyTorch, or leave this entry out",
-                entry=path,
-            )
-        dense, stride = _dense(array)
-        key = self._storage_key(array, dense, original)
-        typed = STORAGE_CLASS_OF.get(dtype)
-        self._name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
-        self._write(b"(")
-        self._persistent(key, typed, dense)
-        self._int(0)
-        self._tuple(array.shape, path, 0)
-        self._tuple(stride, path, 0)
-        self._bool(False)
-        self._call("collections", "OrderedDict", lambda: self._write(b")"))
-        self._remember(("hooks", len(self._memo)))
-        if not typed:
-            self._dtype(dtype, path)
-        self._write(b"t")
-        self._remember(("args", len(self._memo)))
-        self._write(b"R")
-        # Tied entries are written as two tensors over one storage, as a state_dict has them.
-        self._remember(("tensor", len(self._memo)))
-
-    def _storage_key(self, array: np.ndarray, dense: np.ndarray, original: object) -> int:
-        identity = ("object", id(original))
-        layout = ("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
-        known = self._keys.get(identity)
-        if known is None and array.nbytes:
-            known = self._keys.get(layout)
-        if known is None:
-            known = len(self.storages)
-            self.storages.append(dense)
-        self._alive.extend((original, array))
-        self._keys[identity] = self._keys[layout] = known
-        return known
-
-    def _persistent(self, key: int, typed: str | None, dense: np.ndarray) -> None:
-        self._write(b"(")
-        self._text("storage")
-        self._name(*(("torch", typed) if typed else ("torch.storage", "UntypedStorage")))
-        # torch.save makes this string anew, so it is never a reference to an equal one.
+        head = self._heads.get(dtype)
+        if head is None:
+            self._head(dtype)
+            # From now on all of it is references, the same for every tensor of this dtype.
+            start = len(self._out)
+            self._head(dtype)
+            self._heads[dtype] = b"".join(self._out[start:])
+            del self._out[start:]
+        else:
+            self._out.append(head)
+        # torch.save makes this string anew, so it is never a reference to an equal text.
         self._text(str(key), "storage key")
         self._text("cpu")
-        self._int(dense.size if typed else dense.nbytes)
-        self._write(b"t")
-        self._remember(("args", len(self._memo)))
-        self._write(b"Q")
+        put = self._put
+        self._write(_int(numel), b"t", put(), b"Q", _int(offset))
+        self._write(self._ints(array.shape), put() if strides else b"")
+        self._write(self._ints(strides), put() if strides else b"", b"\x89")
+        # The tensor's hooks: none.
+        self._name("collections", "OrderedDict")
+        self._write(b")R", put())
+        if dtype not in STORAGE_CLASS_OF:
+            self._dtype(dtype, path)
+        # Tied entries are written as two tensors over one storage, as a state_dict has them.
+        self._write(b"t", put(), b"R", put())
+
+    def _head(self, dtype: np.dtype) -> None:
+        """Write what comes before the key of a tensor's storage."""
+        typed = STORAGE_CLASS_OF.get(dtype)
+        self._name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
+        self._write(b"((")
+        self._text("storage")
+        self._name(*(("torch", typed) if typed else ("torch.storage", "UntypedStorage")))
+
+    def _new_tensor(self, value: object, path: _Path) -> _Tensor:
+        origin = id(value)
+        array = self.arrays.get(origin)
+        if array is None:
+            array = as_array(value, _text(path) if type(value) is not np.ndarray else "")
+            if array is None:
+                raise _unwritable(value, _text(path))
+            if array.dtype not in TORCH_NAME_OF:
+                raise Unwritable(
+                    f"an array of {array.dtype}, for which PyTorch has no tensor",
+                    advice="Convert it to a number type of PyTorch, or leave this entry out",
+                    entry=_text(path),
+                )
+            self.arrays[origin] = array
+        self._alive.append(value)
+        placed = self._placed.get(origin)
+        host, offset = (array, 0) if placed is None else placed[:2]
+        storage, strides = dense(host)
+        key = self._keys.setdefault(id(host), len(self.storages))
+        if key == len(self.storages):
+            self.storages.append(storage)
+        numel = storage.size if array.dtype in STORAGE_CLASS_OF else storage.nbytes
+        if placed is not None:
+            strides = placed.strides
+        tensor = self._tensors[origin] = _Tensor(array, key, numel, offset, strides)
+        return tensor
+
+    def _ints(self, numbers: tuple[int, ...]) -> bytes:
+        known = self._tuples.get(numbers)
+        if known is None:
+            items = b"".join(map(_int, numbers))
+            start = b"(" if len(numbers) > 3 else b""
+            known = start + items + (_TUPLES.get(len(numbers), b"t") if numbers else b")")
+            self._tuples[numbers] = known
+        return known
 
 
 def _batches(count: int) -> Iterator[int]:
@@ -319,22 +378,28 @@ def _batches(count: int) -> Iterator[int]:
         yield count
 
 
-def _dense(array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Return an array whose row-major order is the storage, and strides in elements over it."""
-    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-    if array.flags.c_contiguous or not array.transpose(order).flags.c_contiguous:
-        return array, _row_major(array.shape)
-    dense = array.transpose(order)
-    strides = _row_major(dense.shape)
-    return dense, tuple(strides[order.index(axis)] for axis in range(array.ndim))
+def _int(value: int) -> bytes:
+    if 0 <= value < 1 << 8:
+        return b"K%c" % value
+    if 0 <= value < 1 << 16:
+        return b"M" + struct.pack("<H", value)
+    if -(1 << 31) <= value < 1 << 31:
+        return b"J" + struct.pack("<i", value)
+    data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    # to_bytes leaves a spare byte for some negative numbers; Python's pickles do not.
+    if value < 0 and len(data) > 1 and data[-1] == 0xFF and data[-2] & 0x80:
+        data = data[:-1]
+    if len(data) > 255:
+        raise Unwritable("an integer beyond 255 bytes, which torch.load refuses")
+    return b"\x8a" + bytes([len(data)]) + data
 
 
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return PyTorch's strides of a contiguous tensor, in elements."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
-    return tuple(strides)
+def _text(path: _Path) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(".metadata" if step is _METADATA else f"[{brief(step)}]")
+    return "object" + "".join(reversed(steps))
 
 
 def _unwritable(value: object, path: str) -> CheckpointError:
@@ -346,23 +411,23 @@ def _unwritable(value: object, path: str) -> CheckpointError:
     )
 
 
-_SIMPLE: dict[type, Callable[[PickleWriter, Any], None]] = {
-    type(None): PickleWriter._none,
-    bool: PickleWriter._bool,
-    int: PickleWriter._int,
-    float: PickleWriter._float,
-    str: PickleWriter._text,
-    bytes: PickleWriter._bytes,
-    bytearray: PickleWriter._bytearray,
-    complex: PickleWriter._complex,
+_SIMPLE: dict[type, Callable[[_PickleWriter, Any], None]] = {
+    type(None): _PickleWriter._none,
+    bool: _PickleWriter._bool,
+    int: _PickleWriter._int,
+    float: _PickleWriter._float,
+    str: _PickleWriter._text,
+    bytes: _PickleWriter._bytes,
+    bytearray: _PickleWriter._bytearray,
+    complex: _PickleWriter._complex,
 }
 
-_CONTAINERS: dict[type, Callable[[PickleWriter, Any, str, int], None]] = {
-    dict: PickleWriter._dict,
-    StateDict: PickleWriter._ordered,
-    OrderedDict: PickleWriter._ordered,
-    list: PickleWriter._list,
-    tuple: PickleWriter._tuple,
-    Counter: PickleWriter._counter,
-    set: PickleWriter._set,
+_CONTAINERS: dict[type, Callable[[_PickleWriter, Any, _Path, int], None]] = {
+    dict: _PickleWriter._dict,
+    StateDict: _PickleWriter._ordered,
+    OrderedDict: _PickleWriter._ordered,
+    list: _PickleWriter._list,
+    tuple: _PickleWriter._tuple,
+    Counter: _PickleWriter._counter,
+    set: _PickleWriter._set,
 }

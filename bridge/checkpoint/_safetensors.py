@@ -3,10 +3,7 @@
 Eight bytes give the length of the header; the header gives each tensor's dtype, shape and place;
 the places must tile the rest of the file exactly. Everything is checked before memory is set aside.
 
-The writer keeps the order of the names in the header and lays the numbers out so that most start at
-a multiple of 64 (the header is padded with spaces, and tensors whose size is a multiple of 64 come
-first), which lets JAX use them without a copy. Tied tensors are written once for each name: the
-format has no way to say that two names are one tensor.
+Files are written by ``_write_safetensors.py``.
 """
 
 from __future__ import annotations
@@ -15,23 +12,21 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 
 from bridge._state_dict_type import StateDict
-from bridge.checkpoint._arrays import as_array, write_array
 from bridge.checkpoint._dtypes import (
     PACKED,
-    SAFETENSORS_CODE_OF,
     SAFETENSORS_DTYPES,
     UNSUPPORTED_SAFETENSORS_DTYPES,
     swapped,
     unpack,
 )
-from bridge.checkpoint._source import ALIGNMENT, FileBytes
+from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import described, naturals, truth_values
-from bridge.checkpoint.errors import BadFormat, Truncated, Unsupported, Unwritable, brief
+from bridge.checkpoint.errors import BadFormat, Truncated, Unsupported, brief
 
 
 _MAX_HEADER = 100_000_000
@@ -194,71 +189,3 @@ def _nbytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
             raise BadFormat(f"{count} numbers of half a byte")
         count //= 2
     return count * dtype.itemsize
-
-
-def plan_safetensors(
-    tensors: object, metadata: Mapping[str, str] | None
-) -> tuple[bytes, list[np.ndarray]]:
-    """Return the bytes before the numbers, and the arrays in the order they are laid out."""
-    if not isinstance(tensors, Mapping):
-        raise Unwritable(
-            f"a .safetensors file holds a mapping of names to arrays, not a {type(tensors).__name__}",
-            advice="Save it as .pt, or save one of its state dicts",
-        )
-    arrays = {}
-    for name, value in tensors.items():
-        if type(name) is not str or name == _METADATA:
-            raise Unwritable(f"{brief(name)} cannot name a tensor in a .safetensors file")
-        array = as_array(value, name)
-        if array is None or array.dtype not in SAFETENSORS_CODE_OF:
-            what = type(value).__name__ if array is None else f"{array.dtype} array"
-            raise Unwritable(
-                f"a .safetensors file has no place for a {what}",
-                advice="Save it as .pt, or leave this entry out",
-                entry=name,
-            )
-        arrays[name] = array
-    table = _table(arrays, DEFAULT_METADATA if metadata is None else metadata)
-    order = sorted(arrays, key=lambda name: table[name]["data_offsets"])
-    return _encode(table), [arrays[name] for name in order]
-
-
-def _table(arrays: dict[str, np.ndarray], metadata: Mapping[str, str]) -> dict[str, Any]:
-    def layout(name: str) -> tuple[bool, int]:
-        array = arrays[name]
-        return array.nbytes % ALIGNMENT != 0, -array.dtype.itemsize
-
-    for key, text in metadata.items():
-        if type(key) is not str or type(text) is not str:
-            raise Unwritable(f"__metadata__ maps text to text; entry {brief(key)} does not")
-    offsets = {}
-    at = 0
-    for name in sorted(arrays, key=layout):
-        offsets[name] = [at, at + arrays[name].nbytes]
-        at += arrays[name].nbytes
-    table: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
-    for name, array in arrays.items():
-        table[name] = {
-            "dtype": SAFETENSORS_CODE_OF[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": offsets[name],
-        }
-    return table
-
-
-def _encode(table: dict[str, Any]) -> bytes:
-    try:
-        text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise Unwritable("a name is no valid text") from error
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    if len(text) > _MAX_HEADER:
-        raise Unwritable(f"a header of {len(text)} bytes; {_MAX_HEADER} is the limit")
-    return len(text).to_bytes(8, "little") + text
-
-
-def write_safetensors(file: BinaryIO, head: bytes, arrays: list[np.ndarray]) -> None:
-    """Write a planned file."""
-    file.write(head)
-    for array in arrays:
-        write_array(file, array, swapped=sys.byteorder == "big")

@@ -13,12 +13,12 @@ import hashlib
 import struct
 import sys
 import zlib
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 
-from bridge.checkpoint._arrays import array_bytes, chunks
+from bridge.checkpoint._arrays import pieces
+from bridge.checkpoint._digests import Sha256, digest, to_text
 from bridge.checkpoint._source import ALIGNMENT
 
 
@@ -26,13 +26,16 @@ _FULL32 = 0xFFFFFFFF
 _UTF8 = 0x0800
 _DESCRIPTOR = 0x0008
 
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_PADDING = struct.Struct("<2sH")
 
-@dataclass(frozen=True)
-class _Entry:
-    name: bytes
-    header: int
-    size: int
-    crc: int
+#: Up to this size a record is put together in memory and written at once.
+_SMALL = 64 << 10
+
+#: Where the digests of the storages are, by their keys. PyTorch does not look at records that it
+#: does not know.
+DIGESTS_RECORD = ".data/sha256.json"
 
 
 class ZipWriter:
@@ -46,34 +49,50 @@ class ZipWriter:
 
     def __init__(self, file: BinaryIO, folder: str, *, wide: int = _FULL32) -> None:
         self._file = file
-        self._folder = folder
+        self._prefix = f"{folder}/".encode()
         self._wide = wide
         self._at = 0
-        self._entries: list[_Entry] = []
+        self._directory: list[bytes] = []
+        self._records = hashlib.sha256()
 
-    def add(self, name: str, data: bytes | np.ndarray) -> None:
-        """Append a record; an array is written in row-major order."""
-        flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else array_bytes(data)
-        full_name = f"{self._folder}/{name}".encode()
-        header = self._at
-        size = flat.nbytes
-        self._write(self._local_header(full_name, header, size))
-        crc = 0
-        for chunk in chunks(flat):
-            crc = zlib.crc32(chunk, crc)
-            self._write(chunk)
-        if size:
-            layout = "<4sIQQ" if self._is_wide(size, header) else "<4sIII"
-            self._write(struct.pack(layout, b"PK\x07\x08", crc, size, size))
-        self._entries.append(_Entry(full_name, header, size, crc))
+    def add(self, name: str, data: bytes | np.ndarray, sha256: Sha256 | None = None) -> None:
+        """Append a record.
+
+        Args:
+            name: Its name in the folder.
+            data: Its content; an array is written in row-major order.
+            sha256: A hash that is to see the content, too.
+        """
+        short_name = name.encode()
+        full_name = self._prefix + short_name
+        at = self._at
+        size = len(data) if isinstance(data, bytes) else data.nbytes
+        head = self._local_header(full_name, at, size)
+        if size <= _SMALL:
+            content = data if isinstance(data, bytes) else data.tobytes()
+            crc = zlib.crc32(content)
+            if sha256 is not None:
+                sha256.update(content)
+            self._write(b"".join((head, content, self._descriptor(at, size, crc))))
+        else:
+            self._write(head)
+            crc = 0
+            for piece in [data] if isinstance(data, bytes) else pieces(data):
+                crc = zlib.crc32(piece, crc)
+                if sha256 is not None:
+                    sha256.update(piece)
+                self._write(piece)
+            self._write(self._descriptor(at, size, crc))
+        self._directory.append(self._central_header(full_name, at, size, crc))
+        self._records.update(b"%s\0%d\0" % (short_name, crc))
 
     def close(self) -> None:
         """Write the directory and the end records."""
         start = self._at
-        for entry in self._entries:
-            self._write(self._central_header(entry))
+        for header in self._directory:
+            self._write(header)
         end = self._at
-        count = len(self._entries)
+        count = len(self._directory)
         size = end - start
         self._write(
             struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 0x031E, 45, 0, 0, count, count, size, start)
@@ -85,10 +104,7 @@ class ZipWriter:
 
     def serialization_id(self) -> bytes:
         """Return forty digits that depend on the records so far."""
-        digest = hashlib.sha256()
-        for entry in self._entries:
-            digest.update(b"%s\0%d\0" % (entry.name.partition(b"/")[2], entry.crc))
-        return b"%040d" % (int.from_bytes(digest.digest(), "big") % 10**40)
+        return b"%040d" % (int.from_bytes(self._records.digest(), "big") % 10**40)
 
     def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
@@ -97,52 +113,42 @@ class ZipWriter:
     def _is_wide(self, size: int, header: int) -> bool:
         return size >= self._wide or header >= self._wide
 
-    def _local_header(self, name: bytes, header: int, size: int) -> bytes:
+    def _local_header(self, name: bytes, at: int, size: int) -> bytes:
         wide = b""
-        if self._is_wide(size, header):
+        if self._is_wide(size, at):
             # PyTorch leaves the compressed size to the descriptor here too.
             fields = [size, 0] if size >= self._wide else []
-            fields += [header] if header >= self._wide else []
+            fields += [at] if at >= self._wide else []
             wide = struct.pack(f"<2H{len(fields)}Q", 1, 8 * len(fields), *fields)
-        fixed = 30 + len(name) + len(wide) + 4
-        padding = -(header + fixed) % ALIGNMENT
+        padding = -(at + _LOCAL.size + len(name) + len(wide) + _PADDING.size) % ALIGNMENT
         flags = _UTF8 | (_DESCRIPTOR if size else 0)
-        extra = len(wide) + 4 + padding
-        return (
-            struct.pack("<4s5H3I2H", b"PK\x03\x04", 0, flags, 0, 0, 0, 0, 0, 0, len(name), extra)
-            + name
-            + wide
-            + struct.pack("<2sH", b"FB", padding)
-            + b"Z" * padding
-        )
+        extra = len(wide) + _PADDING.size + padding
+        fixed = _LOCAL.pack(b"PK\x03\x04", 0, flags, 0, 0, 0, 0, 0, 0, len(name), extra)
+        return b"".join((fixed, name, wide, _PADDING.pack(b"FB", padding), b"Z" * padding))
 
-    def _central_header(self, entry: _Entry) -> bytes:
+    def _descriptor(self, at: int, size: int, crc: int) -> bytes:
+        if not size:
+            return b""
+        layout = "<4sIQQ" if self._is_wide(size, at) else "<4sIII"
+        return struct.pack(layout, b"PK\x07\x08", crc, size, size)
+
+    def _central_header(self, name: bytes, at: int, size: int, crc: int) -> bytes:
         fields = []
-        size, header = entry.size, entry.header
+        flags = _UTF8 | (_DESCRIPTOR if size else 0)
         if size >= self._wide:
             fields += [size, size]
             size = _FULL32
-        if header >= self._wide:
-            fields.append(header)
-            header = _FULL32
+        if at >= self._wide:
+            fields.append(at)
+            at = _FULL32
         extra = struct.pack(f"<2H{len(fields)}Q", 1, 8 * len(fields), *fields) if fields else b""
-        flags = _UTF8 | (_DESCRIPTOR if entry.size else 0)
-        name_and_extra = (len(entry.name), len(extra))
-        return (
-            struct.pack(
-                "<4s6H3I5H2I",
-                b"PK\x01\x02",
-                *(0, 0, flags, 0, 0, 0),
-                *(entry.crc, size, size),
-                *(*name_and_extra, 0, 0, 0),
-                *(0, header),
-            )
-            + entry.name
-            + extra
-        )
+        start = (b"PK\x01\x02", 0, 0, flags, 0, 0, 0, crc, size, size)
+        return _CENTRAL.pack(*start, len(name), len(extra), 0, 0, 0, 0, at) + name + extra
 
 
-def write_torch_zip(file: BinaryIO, name: str, pickle: bytes, storages: list[np.ndarray]) -> None:
+def write_torch_zip(
+    file: BinaryIO, name: str, pickle: bytes, storages: list[np.ndarray], *, digests: bool = False
+) -> None:
     """Write a checkpoint.
 
     Args:
@@ -150,15 +156,22 @@ def write_torch_zip(file: BinaryIO, name: str, pickle: bytes, storages: list[np.
         name: The file's final name, from which the top-level folder is called.
         pickle: The content of ``data.pkl``.
         storages: The storages 0, 1, ... in row-major order.
+        digests: Add a record with the SHA-256 of every storage.
     """
     archive = ZipWriter(file, folder_name(name))
     archive.add("data.pkl", pickle)
     archive.add(".format_version", b"1")
     archive.add(".storage_alignment", b"%d" % ALIGNMENT)
     archive.add("byteorder", sys.byteorder.encode())
+    hashes: dict[str, str] = {}
     for index, storage in enumerate(storages):
-        archive.add(f"data/{index}", storage)
+        sha256 = hashlib.sha256() if digests and sys.byteorder == "little" else None
+        archive.add(f"data/{index}", storage, sha256)
+        if digests:
+            hashes[str(index)] = digest(storage) if sha256 is None else sha256.hexdigest()
     archive.add("version", b"3\n")
+    if digests:
+        archive.add(DIGESTS_RECORD, to_text(hashes).encode())
     archive.add(".data/serialization_id", archive.serialization_id())
     archive.close()
 

@@ -1,0 +1,110 @@
+"""Digests: whether numbers are the ones that were written.
+
+Neither PyTorch's nor safetensors' readers notice a flipped bit. A file that is saved with digests
+carries for each of its tensors (in a ``.pt`` file: each of its storages) the SHA-256 of the numbers
+in row-major order, the first byte the least significant: the same on every machine, in every
+format, and for every layout in memory. They are written as the JSON text of an object from names to
+64 hexadecimal digits.
+
+The functions here are pure. Where the text stands in a file is the formats' affair.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bridge.checkpoint._arrays import pieces
+from bridge.checkpoint.errors import BadFormat, brief
+
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+#: What stands where a digest will stand once the numbers have been written.
+BLANK = "0" * 64
+
+
+class Sha256(Protocol):
+    """A hash in the making."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """See more bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """Return the digest of the bytes so far."""
+        ...
+
+
+class Disagreement(NamedTuple):
+    """What :func:`check` found.
+
+    Attributes:
+        changed: Names whose numbers are not the ones that were written.
+        missing: Names that have a digest but no array.
+        unrecorded: Names that have an array but no digest.
+    """
+
+    changed: tuple[str, ...]
+    missing: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+
+
+def digest(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's numbers, in row-major and little-endian order."""
+    sha256 = hashlib.sha256()
+    swapped = array.dtype.isnative == (sys.byteorder == "big")
+    for piece in pieces(array, swapped=swapped and array.dtype.byteorder != "|"):
+        sha256.update(piece)
+    return sha256.hexdigest()
+
+
+def digests_of(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Return the digest of every array; an array that several names share is hashed once."""
+    known: dict[int, str] = {}
+    result = {}
+    for name, array in arrays.items():
+        if id(array) not in known:
+            known[id(array)] = digest(array)
+        result[name] = known[id(array)]
+    return result
+
+
+def check(recorded: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Disagreement:
+    """Compare arrays with the digests that were recorded of them."""
+    common = {name: array for name, array in arrays.items() if name in recorded}
+    found = digests_of(common)
+    return Disagreement(
+        changed=tuple(name for name in found if found[name] != recorded[name]),
+        missing=tuple(name for name in recorded if name not in arrays),
+        unrecorded=tuple(name for name in arrays if name not in recorded),
+    )
+
+
+def to_text(digests: Mapping[str, str]) -> str:
+    """Return digests as a file has them."""
+    return json.dumps(dict(digests), ensure_ascii=False, separators=(",", ":"))
+
+
+def from_text(text: str) -> dict[str, str]:
+    """Return the digests in a file's text.
+
+    Raises:
+        BadFormat: If the text is anything but a JSON object of names and digests.
+    """
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadFormat(f"digests that are no valid JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise BadFormat(f"digests must be a JSON object, not {brief(value)}")
+    for name, found in value.items():
+        if type(found) is not str or not _HEX.fullmatch(found):
+            raise BadFormat(f"the digest of {brief(name)} is not 64 hexadecimal digits: {brief(found)}")
+    return value

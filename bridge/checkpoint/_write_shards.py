@@ -1,0 +1,255 @@
+"""One mapping of arrays in several files, and the index that says which file has which.
+
+The names, the index and the way of splitting are Hugging Face's: in order, a file is full when the
+next array would make it larger than the limit; an array that is larger than the limit has a file of
+its own; arrays that share memory stay together, where the first of them is.
+
+A set of files cannot be replaced in one step, but its index can. So the index is what counts, and no
+file that the index on disk names is written over:
+
+1. The new files are written, each atomically. When their names are those of the set that is there
+   (a model saved again), they get names with ``-next`` in them.
+2. The index is replaced. Until here the old set is whole, from here on the new one.
+3. Files named ``-next`` get their proper names as second names, the index is replaced once more, and
+   the first names go. Where there are no hard links they stay, which every reader of an index takes.
+4. The files of the earlier set go: those that are named like a file of a set of this stem and
+   suffix, and the one file of an unsplit save. Nothing else in the folder is touched.
+
+Two saves at a time to one folder wait for one another, where the file system has locks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bridge._state_dict_type import StateDict
+from bridge.checkpoint._arrays import as_array
+from bridge.checkpoint._atomic import folder_lock, link_atomically, sync_folder, write_atomically
+from bridge.checkpoint._pickle_writer import dump
+from bridge.checkpoint._storages import dense, storage_groups
+from bridge.checkpoint._write_safetensors import arrays_of, plan, tied, write_safetensors
+from bridge.checkpoint._write_zip import write_torch_zip
+from bridge.checkpoint.errors import Unwritable, brief
+
+
+_SAFETENSORS = ".safetensors"
+_SUFFIXES = (_SAFETENSORS, ".bin", ".pt", ".pth", ".ckpt")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_MARKS = ("-next", "-next2")
+
+_Write = Callable[[BinaryIO], None]
+
+
+def size_in_bytes(size: int | str) -> int:
+    """Return a size such as ``500`` or ``"5GB"`` in bytes.
+
+    Raises:
+        ValueError: If it is no positive size.
+    """
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size.strip())
+        if match is None:
+            raise ValueError(f"a shard size is a number or text such as '5GB', not {size!r}")
+        number, prefix, binary = match.groups()
+        unit = (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " ")
+        size = int(float(number) * unit)
+    elif type(size) is not int:
+        raise ValueError(f"a shard size is a number or text such as '5GB', not {size!r}")
+    if size <= 0:
+        raise ValueError("a shard size must be positive")
+    return size
+
+
+def split(sizes: Sequence[int], groups: Sequence[int], limit: int) -> list[list[int]]:
+    """Spread items over shards in order.
+
+    Args:
+        sizes: The bytes of each item.
+        groups: For each item, the position of one that it has to stay with, often its own.
+        limit: How many bytes a shard may have.
+
+    Returns:
+        The positions of the items of each shard.
+    """
+    members: dict[int, list[int]] = {}
+    for position, group in enumerate(groups):
+        members.setdefault(group, []).append(position)
+    shards: list[list[int]] = []
+    current: list[int] = []
+    filled = 0
+    for together in members.values():
+        size = sum(sizes[position] for position in together)
+        if size > limit:
+            shards.append(together)
+            continue
+        if current and filled + size > limit:
+            shards.append(current)
+            current, filled = [], 0
+        current += together
+        filled += size
+    if current or not shards:
+        shards.append(current)
+    return [sorted(shard) for shard in shards]
+
+
+def write_shards(
+    obj: Any,
+    path: str,
+    limit: int,
+    *,
+    metadata: Mapping[str, str] | None,
+    digests: bool,
+    ties: str,
+) -> None:
+    """Write a mapping of arrays as a set of files; see :func:`bridge.checkpoint.save`."""
+    folder, stem, suffix = _place(path)
+    if suffix == _SAFETENSORS:
+        arrays = arrays_of(obj)
+        repeated = tied(arrays) if ties == "canonical" else {}
+        groups = storage_groups(list(arrays.values()))
+        sizes = [0 if name in repeated else array.nbytes for name, array in arrays.items()]
+        shards = split(sizes, groups, limit)
+        names = list(arrays)
+        plans = [
+            plan({names[at]: arrays[names[at]] for at in shard}, metadata, ties=ties, digests=digests)
+            for shard in shards
+        ]
+        total = sum(array.nbytes for planned in plans for array in planned.arrays.values())
+        holds = [list(planned.arrays) for planned in plans]
+
+        def write(index: int, name: str) -> _Write:
+            del name
+            return lambda file: write_safetensors(file, plans[index])
+    else:
+        if metadata is not None:
+            raise Unwritable("metadata has a place in .safetensors files only")
+        sizes, groups = _storages(obj)
+        shards = split(sizes, groups, limit)
+        names = list(obj)
+        total = sum(sizes)
+        holds = [[names[at] for at in shard] for shard in shards]
+
+        def write(index: int, name: str) -> _Write:
+            pickle, storages = dump(_part(obj, holds[index]))
+            return lambda file: write_torch_zip(file, name, pickle, storages, digests=digests)
+
+    where = {name: index for index, held in enumerate(holds) for name in held}
+    order = [name for name in names if name in where]
+
+    def index_of(files: Sequence[str]) -> bytes:
+        weight_map = {name: files[where[name]] for name in order}
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        return json.dumps(index, indent=2).encode() + b"\n"
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with folder_lock(folder):
+        if len(shards) == 1:
+            name = stem + suffix
+            write_atomically(folder / name, write(0, name))
+            (folder / f"{name}.index.json").unlink(missing_ok=True)
+            _remove(folder, _set_files(folder, stem, suffix))
+        else:
+            _write_set(folder, stem, suffix, len(shards), write, index_of)
+
+
+def _write_set(
+    folder: Path,
+    stem: str,
+    suffix: str,
+    count: int,
+    write: Callable[[int, str], _Write],
+    index_of: Callable[[Sequence[str]], bytes],
+) -> None:
+    index = folder / f"{stem}{suffix}.index.json"
+    earlier = _set_files(folder, stem, suffix)
+    live = _named_by(index, earlier)
+
+    def called(mark: str) -> list[str]:
+        return [f"{stem}{mark}-{at:05d}-of-{count:05d}{suffix}" for at in range(1, count + 1)]
+
+    def commit(files: Sequence[str]) -> None:
+        def write_index(file: BinaryIO) -> None:
+            file.write(index_of(files))
+
+        write_atomically(index, write_index)
+
+    proper = called("")
+    first = next(files for files in map(called, ("", *_MARKS)) if live.isdisjoint(files))
+    for at, name in enumerate(first):
+        # The archive's folder in a PyTorch file is called by the file's proper name.
+        write_atomically(folder / name, write(at, proper[at]))
+    commit(first)
+    kept = first
+    if first != proper:
+        with suppress(OSError):  # No hard links here: then the first names stay.
+            for source, target in zip(first, proper, strict=True):
+                link_atomically(folder / source, folder / target)
+            sync_folder(folder)
+            kept = proper
+        if kept is proper:
+            commit(proper)
+    _remove(folder, ({*earlier, *first} | {stem + suffix}) - set(kept))
+
+
+def _place(path: str) -> tuple[Path, str, str]:
+    """Return the folder, the stem and the suffix of the files of a set."""
+    whole = Path(path)
+    if whole.suffix in _SUFFIXES and not whole.is_dir():
+        return whole.parent, whole.stem, whole.suffix
+    return whole, "model", _SAFETENSORS
+
+
+def _storages(obj: Any) -> tuple[list[int], list[int]]:
+    """Return what each value of a mapping adds to a PyTorch file, and what it shares storage with."""
+    if not isinstance(obj, Mapping):
+        raise Unwritable(
+            f"a set of files holds a mapping of names to arrays, not a {type(obj).__name__}",
+            advice="Save it without shard_size, or save one of its state dicts",
+        )
+    for name in obj:
+        if type(name) is not str:
+            raise Unwritable(f"{brief(name)} cannot name a tensor in a set of files")
+    found = {at: as_array(value, name) for at, (name, value) in enumerate(obj.items())}
+    positions = [at for at, array in found.items() if array is not None]
+    arrays = [array for array in found.values() if array is not None]
+    groups = list(range(len(found)))
+    sizes = [0] * len(found)
+    for at, array, group in zip(positions, arrays, storage_groups(arrays), strict=True):
+        groups[at] = positions[group]
+        sizes[at] = dense(array)[0].nbytes if groups[at] == at else 0
+    return sizes, groups
+
+
+def _part(obj: Mapping[str, Any], names: Iterable[str]) -> Any:
+    part = {name: obj[name] for name in names}
+    metadata = getattr(obj, "metadata", None) or getattr(obj, "_metadata", None)
+    return StateDict(part, metadata=metadata) if metadata else part
+
+
+def _set_files(folder: Path, stem: str, suffix: str) -> set[str]:
+    """Return the files in the folder that are named as one of a set."""
+    mark = "|".join(map(re.escape, _MARKS))
+    pattern = re.compile(rf"{re.escape(stem)}({mark})?-\d{{5}}-of-\d{{5}}{re.escape(suffix)}")
+    return {entry.name for entry in os.scandir(folder) if pattern.fullmatch(entry.name)}
+
+
+def _named_by(index: Path, files: set[str]) -> set[str]:
+    """Return which of the files the index on disk names: all of them, if there is no telling."""
+    try:
+        named = json.loads(index.read_bytes())["weight_map"].values()
+        return {name for name in files if name in set(named)}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return files
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        with suppress(FileNotFoundError):
+            os.unlink(folder / name)
+    sync_folder(folder)
