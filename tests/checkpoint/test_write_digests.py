@@ -1,0 +1,129 @@
+"""Digests: hashes of the numbers in the file, told from torch's own view of them."""
+
+import hashlib
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from bridge.checkpoint import BadFormat, save
+from bridge.checkpoint._digests import Disagreement, check, digest, digests_of, from_text, to_text
+from tests.checkpoint.agree import tensor_bytes
+
+
+def content() -> dict[str, np.ndarray]:
+    big = np.random.default_rng(0).random((400, 500))
+    return {
+        "big": big,
+        "turned": big.T,
+        "käse \"'": np.arange(3, dtype=np.int8),
+        "bf16": np.ones((2, 2), ml_dtypes.bfloat16),
+        "scalar": np.array(2.5),
+        "empty": np.zeros((0, 2)),
+        "tied": big,
+    }
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_a_safetensors_file_has_the_digest_of_every_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save(content(), path, digests=True, metadata={"note": "x"})
+    theirs = load_file(path)
+    with safe_open(path, "pt") as file:
+        table = file.metadata()
+    assert table["note"] == "x"
+    assert json.loads(table["sha256"]) == {
+        name: sha256(tensor_bytes(tensor)) for name, tensor in theirs.items()
+    }
+    assert list(json.loads(table["sha256"])) == list(content())
+
+
+def test_a_pytorch_file_has_the_digest_of_every_storage(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    save({"nested": [content()]}, path, digests=True)
+    archive = zipfile.ZipFile(path)
+    assert archive.testzip() is None
+    recorded = json.loads(archive.read("m/.data/sha256.json"))
+    names = [name for name in archive.namelist() if name.startswith("m/data/")]
+    assert recorded == {name.rpartition("/")[2]: sha256(archive.read(name)) for name in names}
+    assert len(recorded) == 5
+    for mmap in (False, True):
+        theirs = torch.load(path, weights_only=True, mmap=mmap)["nested"][0]
+        for name, array in content().items():
+            assert tensor_bytes(theirs[name]) == array.tobytes()
+
+
+def test_there_are_none_unless_asked(tmp_path: Path) -> None:
+    save(content(), tmp_path / "m.pt")
+    save(content(), tmp_path / "m.safetensors")
+    assert "m/.data/sha256.json" not in zipfile.ZipFile(tmp_path / "m.pt").namelist()
+    with safe_open(tmp_path / "m.safetensors", "pt") as file:
+        assert set(file.metadata()) == {"format"}
+
+
+@pytest.mark.parametrize("name", content())
+def test_a_digest_is_of_the_row_major_bytes(name: str) -> None:
+    array = content()[name]
+    assert digest(array) == sha256(array.tobytes())
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4", "c8", "c16", "u8"])
+def test_a_digest_does_not_depend_on_the_byte_order(dtype: str) -> None:
+    array = (np.arange(6) * 1.25).astype(f"<{dtype}").reshape(2, 3)
+    for twin in (array, array.astype(f">{dtype}"), np.asfortranarray(array)):
+        assert digest(twin) == sha256(array.tobytes())
+
+
+def test_big_endian_machines_write_the_same_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = np.arange(5, dtype=np.int32)
+    monkeypatch.setattr(sys, "byteorder", "big")
+    save({"x": array}, tmp_path / "m.pt", digests=True)
+    save({"x": array}, tmp_path / "m.safetensors", digests=True)
+    # The numbers are taken for big-endian ones, so the bytes that are hashed are the turned ones.
+    expected = sha256(array.byteswap().tobytes())
+    assert json.loads(zipfile.ZipFile(tmp_path / "m.pt").read("m/.data/sha256.json")) == {"0": expected}
+    data = (tmp_path / "m.safetensors").read_bytes()
+    assert data.endswith(array.byteswap().tobytes())
+    assert expected.encode() in data
+
+
+def test_check_names_what_differs() -> None:
+    arrays = content()
+    recorded = digests_of(arrays)
+    assert recorded["tied"] == recorded["big"]
+    assert check(recorded, arrays) == Disagreement((), (), ())
+    changed = arrays["big"].copy()
+    changed.view(np.uint8)[17, 5] ^= 1
+    arrays |= {"big": changed, "new": np.ones(1)}
+    del arrays["scalar"]
+    assert check(recorded, arrays) == Disagreement(("big",), ("scalar",), ("new",))
+    assert from_text(to_text(recorded)) == recorded
+
+
+WRONG_TEXTS = {
+    "no json": ("{", "no valid JSON"),
+    "a list": ("[]", "must be a JSON object, not a value of type list"),
+    "short": ('{"a":"00"}', "digest of 'a' is not 64 hexadecimal digits: '00'"),
+    "upper case": (f'{{"a":"{"A" * 64}"}}', "not 64 hexadecimal digits"),
+    "a number": ('{"a":1}', "not 64 hexadecimal digits: 1"),
+    "deep": ("[" * 100_000, "no valid JSON"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TEXTS)
+def test_other_texts_are_refused(name: str) -> None:
+    text, problem = WRONG_TEXTS[name]
+    with pytest.raises(BadFormat, match=problem):
+        from_text(text)
