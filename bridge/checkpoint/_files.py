@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bridge.checkpoint._content import Content
@@ -21,6 +23,7 @@ from bridge.checkpoint._safetensors import (
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tar import load_tar
 from bridge.checkpoint._torch_zip import load_zip
+from bridge.checkpoint._verify import Evidence, evidence, require
 from bridge.checkpoint._zip import LOCAL
 from bridge.checkpoint.errors import (
     BadFormat,
@@ -84,14 +87,31 @@ def read_content(
         verify: Check the numbers against the checksums and digests in the file first.
         only: "" or ".safetensors", to refuse other formats.
     """
+    with _opened(path) as descriptor:
+        file = FileBytes(descriptor, copy=copy, skim=skim)
+        if verify:
+            require(evidence(file))
+        return _read(file, only)
+
+
+def evidence_of(path: PathLike) -> Evidence:
+    """Return what the checksums and digests in a file say of its bytes."""
+    with _opened(path) as descriptor:
+        return evidence(FileBytes(descriptor))
+
+
+@contextmanager
+def _opened(path: PathLike) -> Iterator[int]:
+    """Open a regular file; an error inside is told its name."""
     name = os.fspath(path)
     try:
+        # Without O_NONBLOCK, a pipe would wait for somebody to write to it.
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "There is no checkpoint file here", name) from None
     try:
         _check_kind(name, os.fstat(descriptor).st_mode)
-        return _read(FileBytes(descriptor, copy=copy, skim=skim), only)
+        yield descriptor
     except CheckpointError as error:
         raise error.locate(file=name) from error.__cause__
     finally:

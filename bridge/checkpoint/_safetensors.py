@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -34,9 +34,6 @@ _MAX_DIMS = 64
 _METADATA = "__metadata__"
 _ENTRY_KEYS = frozenset(["dtype", "shape", "data_offsets"])
 _SPACE = b" \t\r\n"
-
-#: What Hugging Face's libraries demand of a file before they load it into PyTorch.
-DEFAULT_METADATA = {"format": "pt"}
 
 
 def looks_like_safetensors(file: FileBytes) -> bool:
@@ -74,12 +71,35 @@ def _read_header(file: FileBytes) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
+class Entry(NamedTuple):
+    """One tensor of a file: its name, dtype and shape, and where its bytes start in the file."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes up in the file."""
+        return _nbytes(self.dtype, self.shape)
+
+
 def load_safetensors(file: FileBytes) -> tuple[StateDict, dict[str, str]]:
     """Return the file's arrays in the order of its header, and its ``__metadata__``."""
+    entries, metadata = read_entries(file)
+    result = StateDict()
+    for entry in entries:
+        result[entry.name] = _read_array(file, entry)
+    return result, metadata
+
+
+def read_entries(file: FileBytes) -> tuple[list[Entry], dict[str, str]]:
+    """Return what the file's header says of each tensor, checked, and its ``__metadata__``."""
     header, start = _read_header(file)
     metadata = _header_metadata(header)
     places: list[tuple[int, int]] = []
-    plan: list[tuple[str, np.dtype, tuple[int, ...], int]] = []
+    entries: list[Entry] = []
     for name, entry in header.items():
         if name == _METADATA:
             continue
@@ -91,12 +111,9 @@ def load_safetensors(file: FileBytes) -> tuple[StateDict, dict[str, str]]:
         except UnicodeEncodeError as error:
             raise BadFormat("a name is no valid text", record="header") from error
         places.append((begin, end))
-        plan.append((name, dtype, shape, begin))
+        entries.append(Entry(name, dtype, shape, start + begin))
     _check_tiling(places, file.size - start)
-    result = StateDict()
-    for name, dtype, shape, begin in plan:
-        result[name] = _read_array(file, start + begin, dtype, shape)
-    return result, metadata
+    return entries, metadata
 
 
 def _header_metadata(header: Mapping[str, Any]) -> dict[str, str]:
@@ -164,10 +181,11 @@ def _check_tiling(places: list[tuple[int, int]], size: int) -> None:
         raise BadFormat(f"{size - at} bytes at the end of the file belong to no tensor")
 
 
-def _read_array(file: FileBytes, at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+def _read_array(file: FileBytes, entry: Entry) -> np.ndarray:
+    dtype, shape = entry.dtype, entry.shape
     if file.skim:
         return described(shape, dtype)
-    block = file.block(at, _nbytes(dtype, shape))
+    block = file.block(entry.start, entry.nbytes)
     if sys.byteorder == "big":
         block = swapped(block, dtype)
     if dtype == np.bool_:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from bridge.checkpoint.errors import Truncated
 
 
 ALIGNMENT = 64
+_PIECE = 1 << 20
 _INCOMPLETE = "The download or copy is probably incomplete: fetch the file again"
 
 
@@ -64,6 +66,15 @@ class FileBytes:
                 raise Truncated("the file became shorter while it was read", offset=offset + len(data))
             data += more
         return data
+
+    def pieces(self, offset: int, count: int) -> Iterator[memoryview]:
+        """Yield ``count`` bytes from ``offset`` in pieces, each valid until the next."""
+        self._check(offset, count)
+        buffer = memoryview(bytearray(min(count, _PIECE)))
+        for done in range(0, count, _PIECE):
+            piece = buffer[: min(_PIECE, count - done)]
+            pread_into(self._descriptor, offset + done, piece)
+            yield piece
 
     def block(self, offset: int, count: int) -> np.ndarray:
         """Return ``count`` bytes from ``offset`` as a read-only ``uint8`` array."""

@@ -48,6 +48,7 @@ class Record(NamedTuple):
         stored: How many bytes it takes up in the file.
         size: How many bytes it has.
         deflated: Whether it is compressed.
+        crc: The CRC-32 of its bytes, or 0 where the writer left that out.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Record(NamedTuple):
     stored: int
     size: int
     deflated: bool
+    crc: int
 
 
 def read_directory(file: FileBytes) -> list[Record]:
@@ -177,7 +179,7 @@ def _entry(fields: tuple[int, ...], raw_name: bytes, extra: bytes, offset: int) 
             record=name,
             offset=offset,
         )
-    return Record(name, header, 0, stored, size, method == _DEFLATED)
+    return Record(name, header, 0, stored, size, method == _DEFLATED, fields[7])
 
 
 def _zip64_field(extra: bytes, name: str, offset: int) -> list[int]:
