@@ -84,13 +84,17 @@ class Tensor:
             array = np.empty(self.shape, self.dtype)
         else:
             width = self.dtype.itemsize
-            strides = [step * width for step in self.steps]
+            # A stride that is never stepped may be any number; NumPy's must fit 64 bits.
+            strides = [
+                step * width if n > 1 else width for n, step in zip(self.shape, self.steps, strict=True)
+            ]
             array = np.ndarray(self.shape, self.dtype, cast("Any", data), self.start * width, strides)
         if self.dtype in PACKED:
             if array.size > len(data):
                 raise Unsupported(f"a broadcast tensor of {self.dtype}, two numbers to a byte")
             array = unpack(array)
-        array.flags.writeable = False
+        if array.flags.writeable:
+            array.flags.writeable = False
         return array
 
 
@@ -101,6 +105,7 @@ class Storage:
         key: The file's name for it.
         dtype: The declared dtype, or None.
         numel: The declared number of elements (bytes when untyped).
+        nbytes: The declared length in bytes.
         skim: Whether the numbers are of no interest.
         data: The bytes, ``uint8``; set when the file's structure has been read.
     """
@@ -111,15 +116,11 @@ class Storage:
         self.key = key
         self.dtype = dtype
         self.numel = numel
+        self.nbytes = numel * (dtype.itemsize if dtype is not None else 1)
         self.skim = skim
         self._tensors: dict[tuple[object, ...], Tensor] = {}
         self._variants: dict[_Variant, np.ndarray] = {}
         self._windows: dict[tuple[int, int], Storage] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """The declared length in bytes."""
-        return self.numel * (self.dtype.itemsize if self.dtype is not None else 1)
 
     def window(self, key: str, offset: int, numel: int) -> Storage:
         """Return the storage that is elements ``[offset, offset + numel)`` of this one."""
@@ -145,22 +146,37 @@ class Storage:
         neg: bool = False,
     ) -> Tensor:
         """Return the tensor at ``offset`` (in elements) with ``size`` and ``stride``."""
-        dtype = self._agree(dtype)
-        start = natural(offset, "a tensor's offset")
+        if type(offset) is not int or offset < 0:
+            natural(offset, "a tensor's offset")
         shape = naturals(size, "a tensor's size")
         steps = naturals(stride, "a tensor's stride")
-        self._check(start, shape, steps, dtype)
-        # Where there is nothing to conjugate or negate, the marks say nothing.
-        conj = conj and dtype.kind in "cV"
-        if neg and dtype.kind in "bu":
-            raise BadFormat(f"a {dtype} tensor is marked as negated")
-        key = (start, shape, steps, dtype, conj, neg)
+        if dtype is None and not (conj or neg):
+            key: tuple[object, ...] = (offset, shape, steps)
+        else:
+            key = (offset, shape, steps, dtype, conj, neg)
         tensor = self._tensors.get(key)
         if tensor is None:
-            # A stride that is never stepped may be any number; NumPy's must fit 64 bits.
-            steps = tuple([step if n > 1 else 1 for n, step in zip(shape, steps, strict=True)])
-            tensor = self._tensors[key] = Tensor(self, start, shape, steps, dtype, conj, neg)
+            tensor = self._tensors[key] = self._new_tensor(offset, shape, steps, dtype, conj, neg)
         return tensor
+
+    def _new_tensor(
+        self,
+        start: Any,
+        shape: tuple[int, ...],
+        steps: tuple[int, ...],
+        dtype: np.dtype | None,
+        conj: bool,
+        neg: bool,
+    ) -> Tensor:
+        if dtype is None or self.dtype is not None:
+            dtype = self._agreed(dtype)
+        self._check(start, shape, steps, dtype)
+        if conj or neg:
+            if neg and dtype.kind in "bu":
+                raise BadFormat(f"a {dtype} tensor is marked as negated")
+            # Where there is nothing to conjugate, the mark says nothing.
+            conj = conj and dtype.kind in "cV"
+        return Tensor(self, start, shape, steps, dtype, conj, neg)
 
     def whole(self) -> np.ndarray:
         """Return the storage itself as one dimension of numbers."""
@@ -185,14 +201,12 @@ class Storage:
             width = block.nbytes // max(self.numel, 1)
             window.attach(block[offset * width : (offset + numel) * width])
 
-    def _agree(self, dtype: np.dtype | None) -> np.dtype:
-        if dtype is None:
-            if self.dtype is None:
-                raise BadFormat("a tensor over untyped storage does not say its dtype")
-            return self.dtype
-        if self.dtype is not None and self.dtype != dtype:
+    def _agreed(self, dtype: np.dtype | None) -> np.dtype:
+        if self.dtype is None:
+            raise BadFormat("a tensor over untyped storage does not say its dtype")
+        if dtype is not None and self.dtype != dtype:
             raise BadFormat(f"a {dtype} tensor views storage {self.key!r} of {self.dtype}")
-        return dtype
+        return self.dtype
 
     def _check(
         self, start: int, shape: tuple[int, ...], steps: tuple[int, ...], dtype: np.dtype
@@ -213,7 +227,7 @@ class Storage:
         last = start
         for n, step in zip(shape, steps, strict=True):
             last += (n - 1) * step
-        held = self.nbytes // dtype.itemsize
+        held = self.numel if dtype is self.dtype else self.nbytes // dtype.itemsize
         if last >= held:
             raise BadFormat(
                 f"a tensor of size {shape}, stride {steps} and offset {start} reaches element "
@@ -238,7 +252,9 @@ class Storages:
 
     def declare(self, key: str, dtype: np.dtype | None, numel: object) -> Storage:
         """Return the storage ``key``, described as it was the first time it was named."""
-        count = natural(numel, f"the length of storage {key!r}")
+        count = numel if type(numel) is int else 0
+        if type(numel) is not int or count < 0:
+            natural(numel, f"the length of storage {key!r}")
         known = self.by_key.get(key)
         if known is not None:
             if not _same(known.dtype, dtype) or known.numel != count:

@@ -4,7 +4,7 @@ import argparse
 import importlib
 
 
-BENCHMARKS = ("dispatch", "imports", "throughput")
+BENCHMARKS = ("dispatch", "files", "imports", "throughput")
 
 
 def main() -> None:
