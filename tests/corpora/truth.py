@@ -1,0 +1,322 @@
+"""What torch itself reads from a file, and whether this package read the same.
+
+``read_by_torch`` is the truth: ``torch.load`` with ``weights_only=True`` where torch can, and where
+it cannot, torch's own unpickler with every class that is neither torch's nor plain data replaced by
+an inert ``Stub``, so that a published whole module is rebuilt by torch without the package it came
+from. A stub is a ``torch.nn.Module``, hence torch walks the parameters of a stubbed network by its
+own ``state_dict``.
+
+``assert_agree`` holds what came of it against ours: types, names, order, dtypes, shapes, bytes,
+``_metadata``, and ties. Ties are compared by address: within one torch storage the distance from
+our array to torch's tensor must be one number, and arrays of two storages must not overlap.
+"""
+
+import io
+import itertools
+import os
+import pickle
+import warnings
+from collections import Counter, OrderedDict
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+import bridge.checkpoint as C
+from bridge import StateDict
+
+
+#: torch's dtypes and the NumPy dtype of the same bits, written out by hand.
+DTYPES: dict[torch.dtype, np.dtype] = {
+    torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
+    torch.bool: np.dtype("?"),
+    torch.complex64: np.dtype("c8"),
+    torch.complex128: np.dtype("c16"),
+    torch.float8_e4m3fn: np.dtype(ml_dtypes.float8_e4m3fn),
+    torch.float8_e4m3fnuz: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    torch.float8_e5m2: np.dtype(ml_dtypes.float8_e5m2),
+    torch.float8_e5m2fnuz: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    torch.float8_e8m0fnu: np.dtype(ml_dtypes.float8_e8m0fnu),
+    torch.float16: np.dtype("f2"),
+    torch.float32: np.dtype("f4"),
+    torch.float64: np.dtype("f8"),
+    torch.int8: np.dtype("i1"),
+    torch.int16: np.dtype("i2"),
+    torch.int32: np.dtype("i4"),
+    torch.int64: np.dtype("i8"),
+    torch.uint8: np.dtype("u1"),
+    torch.uint16: np.dtype("u2"),
+    torch.uint32: np.dtype("u4"),
+    torch.uint64: np.dtype("u8"),
+}
+
+#: Classes of Python that torch's side may make for real: containers and numbers.
+_PLAIN = {
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    ("builtins", "bytearray"),
+    ("builtins", "bytes"),
+    ("builtins", "complex"),
+    ("builtins", "slice"),
+    ("builtins", "range"),
+    ("collections", "OrderedDict"),
+    ("collections", "Counter"),
+    ("_codecs", "encode"),
+}
+
+
+class Stub(torch.nn.Module):
+    """An object of a class that is not imported: what the pickle says of it, and no behaviour."""
+
+    path = ""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Stub":
+        self = object.__new__(cls)
+        self.__dict__.update(stub_args=args, stub_kwargs=kwargs, stub_state=None, stub_items=[])
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        del args, kwargs
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict) and "_parameters" in state:
+            super().__setstate__(state)
+        self.__dict__["stub_state"] = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.stub_items.append((key, value))
+
+    def append(self, value: Any) -> None:
+        self.stub_items.append(value)
+
+    def extend(self, values: Any) -> None:
+        self.stub_items.extend(values)
+
+
+def _is_data_of_torch(module: str, name: str) -> bool:
+    """Whether the name is one of torch's (or NumPy's) that files of tensors and modules need."""
+    if module in ("torch", "torch.cuda", "torch.storage", "torch.sparse"):
+        thing = getattr(torch, name, None)
+        dtype = isinstance(thing, torch.dtype | torch.layout | torch.qscheme)
+        return dtype or name in ("Size", "device", "Tensor") or name.endswith(("Storage", "Tensor"))
+    if module in ("torch._utils", "torch._tensor", "torch.tensor"):
+        return name.startswith("_rebuild_")
+    if module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray"):
+        return name in ("dtype", "ndarray", "scalar", "_reconstruct")
+    modules = ("torch.nn.modules.", "torch.nn.parameter")
+    return module.startswith(modules) or (module, name) == ("torch.serialization", "_get_layout")
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Python's unpickler, that makes stubs of what is neither torch's nor plain data."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        module = {"__builtin__": "builtins"}.get(module, module)
+        if (module, name) in _PLAIN or _is_data_of_torch(module, name):
+            return super().find_class(module, name)
+        return type(name, (Stub,), {"path": f"{module}.{name}", "__module__": "stubs"})
+
+
+def pickle_module(unpickler: type[pickle.Unpickler]) -> Any:
+    """What ``torch.load`` takes as its ``pickle_module``."""
+
+    def load(file: Any, **kwargs: Any) -> Any:
+        return unpickler(file, **kwargs).load()
+
+    def loads(data: bytes, **kwargs: Any) -> Any:
+        return load(io.BytesIO(data), **kwargs)
+
+    return SimpleNamespace(Unpickler=unpickler, load=load, loads=loads, __name__="inert")
+
+
+INERT = pickle_module(InertUnpickler)
+
+
+def read_by_torch(path: str | os.PathLike[str]) -> Any:
+    """What ``torch.load`` gives, with inert stubs where torch's strict reading refuses."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=False, pickle_module=INERT)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """The numbers of a tensor in row-major order."""
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def array_bytes(array: np.ndarray) -> bytes:
+    """The numbers of an array in row-major order, whatever its dtype."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).tobytes()
+
+
+class _Memory:
+    """Where torch's storages and our arrays lie, to compare which share bytes."""
+
+    def __init__(self) -> None:
+        self._shifts: dict[int, tuple[int, str]] = {}
+        self._ranges: dict[int, tuple[int, int, str]] = {}
+        self._alive: list[torch.Tensor] = []
+
+    def note(self, ours: np.ndarray, theirs: torch.Tensor, where: str) -> None:
+        # A marked view is resolved into memory of its own; an empty one has no place.
+        if theirs.numel() == 0 or theirs.is_conj() or theirs.is_neg():
+            return
+        if ours.dtype == np.bool_ and theirs.detach().view(torch.uint8).max() > 1:
+            return
+        self._alive.append(theirs)
+        storage = theirs.untyped_storage().data_ptr()
+        start = ours.__array_interface__["data"][0]
+        shift, first = self._shifts.setdefault(storage, (start - theirs.data_ptr(), where))
+        assert start - theirs.data_ptr() == shift, f"{where} is not tied to {first} as in torch"
+        low, high = np.lib.array_utils.byte_bounds(ours)
+        before = self._ranges.get(storage, (low, high, where))
+        self._ranges[storage] = (min(low, before[0]), max(high, before[1]), before[2])
+
+    def check(self) -> None:
+        """Assert that no two storages of torch lie over one another in our memory."""
+        ordered = sorted(self._ranges.values())
+        for (_, end, first), (start, _, second) in itertools.pairwise(ordered):
+            assert end <= start, f"{first} and {second} share memory, and do not in torch"
+
+
+def assert_agree(ours: Any, theirs: Any, where: str = "object") -> None:
+    """Assert that ours is what torch read."""
+    memory = _Memory()
+    _Comparison(memory).visit(ours, theirs, where)
+    memory.check()
+
+
+class _Comparison:
+    def __init__(self, memory: _Memory) -> None:
+        self._memory = memory
+        self._open: set[tuple[int, int]] = set()
+
+    def visit(self, ours: Any, theirs: Any, where: str) -> None:
+        # Containers may hold themselves.
+        pair = (id(ours), id(theirs))
+        if pair in self._open:
+            return
+        self._open.add(pair)
+        try:
+            self._compare(ours, theirs, where)
+        finally:
+            self._open.discard(pair)
+
+    def _compare(self, ours: Any, theirs: Any, where: str) -> None:
+        if isinstance(theirs, torch.nn.Module) and "_modules" in theirs.__dict__:
+            self.visit(ours, theirs.state_dict(), where)
+        elif isinstance(theirs, Stub):
+            self._placeholder(ours, theirs, where)
+        elif isinstance(theirs, torch.Tensor):
+            self._tensor(ours, theirs, where)
+        elif isinstance(theirs, np.ndarray | np.generic):
+            self._array(ours, theirs, where)
+        elif isinstance(theirs, dict):
+            expected = StateDict if isinstance(theirs, OrderedDict) else type(theirs)
+            assert type(ours) is expected, where
+            assert list(ours) == list(theirs), where
+            for key, item in theirs.items():
+                self.visit(ours[key], item, f"{where}[{key!r}]")
+            if isinstance(ours, StateDict):
+                assert ours.metadata == dict(getattr(theirs, "_metadata", {})), where
+        elif isinstance(theirs, list | tuple):
+            assert type(ours) is (list if isinstance(theirs, list) else tuple), where
+            assert len(ours) == len(theirs), where
+            for index, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+                self.visit(left, right, f"{where}[{index}]")
+        else:
+            self._leaf(ours, theirs, where)
+
+    def _tensor(self, ours: Any, theirs: torch.Tensor, where: str) -> None:
+        if theirs.device.type == "meta":
+            assert isinstance(ours, C.MetaTensor), where
+            assert ours.shape == tuple(theirs.shape), where
+            assert ours.dtype == DTYPES[theirs.dtype], where
+        elif theirs.is_quantized:
+            self._quantized(ours, theirs, where)
+        elif theirs.layout is not torch.strided:
+            self._sparse(ours, theirs, where)
+        else:
+            assert isinstance(ours, np.ndarray), f"{where}: {type(ours)}"
+            assert ours.dtype == DTYPES[theirs.dtype], where
+            assert ours.shape == tuple(theirs.shape), where
+            if theirs.dtype == torch.bool:
+                # Any byte but 0 is true; NumPy knows only 0 and 1.
+                theirs_bytes = tensor_bytes(theirs.detach().view(torch.uint8) != 0)
+            else:
+                theirs_bytes = tensor_bytes(theirs)
+            assert array_bytes(ours) == theirs_bytes, where
+            self._memory.note(ours, theirs, where)
+
+    def _array(self, ours: Any, theirs: np.ndarray | np.generic, where: str) -> None:
+        theirs = np.asarray(theirs)
+        assert isinstance(ours, np.ndarray | np.generic), where
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), where
+        assert np.asarray(ours).tobytes() == theirs.tobytes(), where
+
+    def _quantized(self, ours: Any, theirs: torch.Tensor, where: str) -> None:
+        assert isinstance(ours, C.QuantizedTensor), where
+        self.visit(ours.integers, theirs.int_repr(), f"{where}.integers")
+        if theirs.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            assert (ours.scale, ours.zero_point) == (theirs.q_scale(), theirs.q_zero_point()), where
+        else:
+            self.visit(ours.scale, theirs.q_per_channel_scales(), f"{where}.scale")
+            self.visit(ours.zero_point, theirs.q_per_channel_zero_points(), f"{where}.zero_point")
+            assert ours.axis == theirs.q_per_channel_axis(), where
+
+    def _sparse(self, ours: Any, theirs: torch.Tensor, where: str) -> None:
+        assert isinstance(ours, C.SparseTensor), where
+        assert ours.layout == str(theirs.layout).removeprefix("torch."), where
+        assert ours.shape == tuple(theirs.shape), where
+        if theirs.layout is torch.sparse_coo:
+            parts = (theirs._indices(), theirs._values())
+        elif theirs.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = (theirs.crow_indices(), theirs.col_indices(), theirs.values())
+        else:
+            parts = (theirs.ccol_indices(), theirs.row_indices(), theirs.values())
+        *indices, values = parts
+        for index, (left, right) in enumerate(zip(ours.indices, indices, strict=True)):
+            self.visit(left, right, f"{where}.indices[{index}]")
+        self.visit(ours.values, values, f"{where}.values")
+
+    def _placeholder(self, ours: Any, theirs: Stub, where: str) -> None:
+        assert isinstance(ours, C.Placeholder), f"{where}: {type(ours)}"
+        assert ours.path == type(theirs).path, where
+        self.visit(ours.args, theirs.stub_args, f"{where}.args")
+        self.visit(ours.state, theirs.stub_state, f"{where}.state")
+
+    def _leaf(self, ours: Any, theirs: Any, where: str) -> None:
+        if isinstance(theirs, torch.dtype):
+            assert ours == DTYPES[theirs], where
+        elif isinstance(theirs, torch.device):
+            assert ours == str(theirs), where
+        elif isinstance(theirs, type | FunctionType | BuiltinFunctionType):
+            assert isinstance(ours, C.Placeholder), where
+            assert ours.path == getattr(theirs, "path", f"{theirs.__module__}.{theirs.__name__}"), where
+        elif isinstance(theirs, torch.UntypedStorage | torch.TypedStorage):
+            untyped = theirs if isinstance(theirs, torch.UntypedStorage) else theirs.untyped()
+            assert array_bytes(ours) == bytes(untyped.tolist()), where
+        else:
+            assert type(ours) is type(theirs), f"{where}: {type(ours)} is not {type(theirs)}"
+            assert ours == theirs or ours != ours, where
+
+
+def assert_file_agrees(path: Path, ours: Any) -> None:
+    """Assert that ``ours`` is what torch reads from ``path``."""
+    assert_agree(ours, read_by_torch(path))
+
+
+def count_tensors(value: Any) -> int:
+    """How many arrays there are in a nest of dictionaries and lists: that a test saw something."""
+    if isinstance(value, dict):
+        return sum(count_tensors(item) for item in value.values())
+    if isinstance(value, list | tuple) and not isinstance(value, Counter):
+        return sum(count_tensors(item) for item in value)
+    return isinstance(value, np.ndarray)

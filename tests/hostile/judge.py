@@ -1,0 +1,211 @@
+"""Whether data read from a damaged file is what an honest reader makes of those bytes.
+
+A damaged file that is read must either hold what it held before (the damage hit padding, or a field
+that nobody needs), or torch (safetensors, for its files) must read the same from it, at the latest
+when it is not made to look at a tensor's ``requires_grad`` and hooks, which are no data. Torch reads in
+a process of its own, since damaged files crash it. For ``.pt2`` and DCP torch's readers run code or
+need the model, so a few lines here read these with ``zipfile``, ``json`` and Python's unpickler
+over a closed list of classes.
+"""
+
+import io
+import json
+import pickle
+import shutil
+import sys
+import tempfile
+import traceback
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+
+import bridge
+from tests.corpora.truth import InertUnpickler, assert_agree, pickle_module, read_by_torch
+from tests.hostile.cases import Corpus
+from tests.hostile.mutations import read_zip, write_zip
+
+
+class _LenientUnpickler(InertUnpickler):
+    """Torch's tensors without their ``requires_grad`` and hooks, whatever these are."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        lenient = _LENIENT.get(name) if module == "torch._utils" else None
+        return lenient or found
+
+
+def _tensor(rebuild: Callable[..., Any]) -> Callable[..., Any]:
+    def call(
+        storage: Any, offset: Any, size: Any, stride: Any, _rg: Any, _hooks: Any, *rest: Any
+    ) -> Any:
+        return rebuild(storage, offset, size, stride, False, {}, *rest)
+
+    return call
+
+
+_LENIENT = {
+    "_rebuild_tensor_v2": _tensor(torch._utils._rebuild_tensor_v2),
+    "_rebuild_tensor_v3": _tensor(torch._utils._rebuild_tensor_v3),
+    "_rebuild_parameter": lambda data, _rg, _hooks: data,
+}
+
+
+def _torch(path: Path) -> Any:
+    try:
+        return read_by_torch(path)
+    except Exception:
+        module = pickle_module(_LenientUnpickler)
+        return torch.load(
+            _without_notes(path), map_location="cpu", weights_only=False, pickle_module=module
+        )
+
+
+def _without_notes(path: Path) -> Any:
+    """The archive without the records that say how it was laid out, which torch parses."""
+    notes = (".format_version", ".storage_alignment", "serialization_id")
+    if not zipfile.is_zipfile(path):
+        return path
+    records = read_zip(path.read_bytes())
+    return io.BytesIO(write_zip([row for row in records if not row[0].endswith(notes)]))
+
+
+def _safetensors(path: Path) -> Any:
+    with safetensors.safe_open(path, "pt") as file:
+        names = list(json.loads(_header(path)))
+        return {name: file.get_tensor(name) for name in names if name != "__metadata__"}
+
+
+def _header(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data[8 : 8 + int.from_bytes(data[:8], "little")]
+
+
+def _torchscript(path: Path) -> Any:
+    return torch.jit.load(path, map_location="cpu").state_dict()
+
+
+def _index(path: Path) -> Any:
+    (index,) = path.glob("*.index.json")
+    table = json.loads(index.read_bytes())["weight_map"]
+    read = _safetensors if ".safetensors." in index.name else _torch
+    parts = {name: read(path / name) for name in dict.fromkeys(table.values())}
+    merged = {name: value for part in parts.values() for name, value in part.items()}
+    return {name: merged[name] for name in merged}
+
+
+_PT2_DTYPES = {1: torch.uint8, 2: torch.int8, 4: torch.int32, 5: torch.int64, 7: torch.float32}
+
+
+def _pt2(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        names = {name.partition("/")[2]: name for name in archive.namelist()}
+        config = next(n for n in names if n.endswith("_weights_config.json"))
+        folder = config.rpartition("/")[0]
+        table = json.loads(archive.read(names[config]))["config"]
+        result = {}
+        for name, entry in table.items():
+            meta = entry["tensor_meta"]
+            data = bytearray(archive.read(names[f"{folder}/{entry['path_name']}"]))
+            dtype = _PT2_DTYPES[meta["dtype"]]
+            flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+            sizes = [item["as_int"] for item in meta["sizes"]]
+            strides = [item["as_int"] for item in meta["strides"]]
+            result[name] = flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
+        return result
+
+
+_DCP_CLASSES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        others = [("torch", "Size"), ("torch.serialization", "_get_layout"), ("pathlib", "PosixPath")]
+        dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        plain = module in _DCP_CLASSES and not name.startswith("__") and "." not in name
+        if dtype or plain or (module, name) in others:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _dcp(path: Path) -> Any:
+    metadata = _MetadataUnpickler(io.BytesIO((path / ".metadata").read_bytes())).load()
+    result: dict[str, Any] = {}
+    for index, place in metadata.storage_data.items():
+        with open(path / place.relative_path, "rb") as file:
+            file.seek(place.offset)
+            data = file.read(place.length)
+        value = torch.load(io.BytesIO(data), weights_only=True)
+        known = metadata.state_dict_metadata[index.fqn]
+        if isinstance(value, torch.Tensor):
+            whole = result.setdefault(index.fqn, torch.empty(known.size, dtype=known.properties.dtype))
+            offset = index.offset if index.offset is not None else [0] * value.dim()
+            part = tuple(slice(o, o + n) for o, n in zip(offset, value.shape, strict=True))
+            whole[part] = value
+        else:
+            result[index.fqn] = value
+    nested: dict[str, Any] = {}
+    for name in metadata.state_dict_metadata:
+        *above, last = metadata.planner_data.get(name, (name,))
+        holder = nested
+        for key in above:
+            holder = holder.setdefault(key, {})
+        holder[last] = result[name]
+    return nested
+
+
+TRUTHS: dict[str, Callable[[Path], Any]] = {
+    "zip": _torch,
+    "legacy": _torch,
+    "tar": _torch,
+    "safetensors": _safetensors,
+    "torchscript": _torchscript,
+    "pt2": _pt2,
+    "index": _index,
+    "dcp": _dcp,
+}
+
+
+def judge(format: str, path: Path) -> tuple[str, str]:
+    """Return "agrees", "differs" or "refuses" (torch does not read the file), and why."""
+    try:
+        theirs = TRUTHS[format](path)
+    except Exception as error:
+        return "refuses", f"{type(error).__name__}: {str(error)[:200]}"
+    try:
+        ours = bridge.load(path)
+        if format in ("safetensors", "index", "pt2", "torchscript", "dcp"):
+            # These readers of torch keep no _metadata, and not all of them an order.
+            ours, theirs = _plain(ours), _plain(theirs)
+        assert_agree(ours, theirs)
+    except AssertionError as error:
+        return "differs", str(error)[:300] or traceback.format_exc()[-300:]
+    return "agrees", ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(value[key]) for key in sorted(value, key=repr)}
+    return value
+
+
+def main() -> None:
+    """Judge one key a line."""
+    setup = json.loads(sys.stdin.readline())
+    corpus = Corpus(Path(setup["folder"]), setup["seeds"])
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(dir=setup["work"]) as work:
+        warnings.simplefilter("ignore")
+        for line in sys.stdin:
+            key = json.loads(line)
+            folder = Path(tempfile.mkdtemp(dir=work))
+            verdict, why = judge(key.split()[0], corpus.case(key).write(folder))
+            shutil.rmtree(folder)
+            print(json.dumps({"verdict": verdict, "why": why}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

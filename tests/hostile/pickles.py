@@ -1,0 +1,121 @@
+"""``python -m tests.hostile pickles``: files that were made to hurt, and what came of each.
+
+The classes are those of the attacks that are public: names that run code, by every opcode that can
+reach one; the names that got past scanners; bombs of memory, time and stack; tensors that point out
+of their storage; archives that show two readers two contents; tables that lie or point elsewhere.
+
+Each file is read in a process with an audit hook. While it is read, Python's own audit events say
+what happens: an import, a compiled or executed code object, a started program, a connection, a file
+opened other than the one that is read. Any such event fails the case, whatever ``load`` raised. A
+hostile file must be *refused*: every way of reading raises a ``CheckpointError``. A file that only
+names classes nobody has heard of is *inert*: it may also be read, as placeholders.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.hostile import forged_archives, forged_programs, forged_tables
+from tests.hostile.forgery import Forgery
+from tests.hostile.processes import Died, Helper
+from tests.hostile.worker import ALLOWANCE
+
+
+#: A reader needs about a microsecond for an opcode, and an opcode may be one byte.
+SECONDS, SECONDS_PER_BYTE = 1.0, 2e-6
+
+
+def forgeries() -> list[Forgery]:
+    """Every hostile file."""
+    found = [
+        *forged_programs.forgeries(),
+        *forged_archives.forgeries(),
+        *forged_tables.forgeries(),
+    ]
+    names = Counter(forgery.id for forgery in found)
+    assert max(names.values()) == 1, names.most_common(1)
+    return found
+
+
+@dataclass
+class Verdicts:
+    """What came of the files.
+
+    Attributes:
+        refused: How many of each class were refused.
+        inert: How many of each class were read, and held nothing but placeholders.
+        failures: Id and reason of each that did anything else.
+        errors: How often each error class was raised.
+    """
+
+    refused: Counter[str] = field(default_factory=Counter)
+    inert: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+def read_all(cases: list[Forgery], folder: Path) -> Verdicts:
+    """Read each file in a watched process."""
+    verdicts = Verdicts()
+    with Helper("tests.hostile.jail", {"folder": str(folder)}) as jail:
+        for number, forgery in enumerate(cases):
+            case = folder / str(number)
+            case.mkdir()
+            path = forgery.write(case)
+            try:
+                answer = jail.ask({"path": str(path)}, 30)
+            except Died as death:
+                verdicts.failures.append((forgery.id, str(death)))
+                continue
+            if problem := _problem(forgery, answer):
+                verdicts.failures.append((forgery.id, problem))
+            elif answer["ways"]["load"]["outcome"] == "read":
+                verdicts.inert[forgery.kind] += 1
+            else:
+                verdicts.refused[forgery.kind] += 1
+                verdicts.errors[answer["ways"]["load"]["outcome"]] += 1
+    if canaries := sorted(str(path) for path in folder.rglob("canary*")):
+        verdicts.failures.append(("canary", f"a file ran code: {canaries}"))
+    return verdicts
+
+
+def _problem(forgery: Forgery, answer: dict) -> str:
+    if answer["events"]:
+        return f"it caused {answer['events'][:3]}"
+    for way, seen in answer["ways"].items():
+        outcome = seen["outcome"]
+        if outcome.startswith("!"):
+            return f"{way} raised {outcome[1:]}: {seen['text']}"
+        if seen["seconds"] > SECONDS + SECONDS_PER_BYTE * forgery.size:
+            return f"{way} took {seen['seconds']:.1f} s"
+        if seen["growth"] > forgery.size + ALLOWANCE:
+            return f"{way} took {seen['growth'] >> 20} MiB for {forgery.size} bytes"
+        # A listing need not look at everything.
+        if outcome == "read" and not forgery.inert and way != "inspect":
+            return f"{way} reads it"
+        if outcome != "read" and not seen["text"].startswith("'"):
+            return f"the error of {way} does not name the file: {seen['text']}"
+    return ""
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command; exit with 1 if a file was not refused."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile pickles", description=__doc__)
+    parser.add_argument("--only", default="", help="the cases whose id contains this")
+    options = parser.parse_args(arguments)
+    cases = [forgery for forgery in forgeries() if options.only in forgery.id]
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts = read_all(cases, Path(folder))
+    total = Counter(forgery.kind for forgery in cases)
+    print(f"{'class':<36}{'files':>6}{'refused':>9}{'inert':>7}")
+    for kind, count in total.items():
+        print(f"{kind:<36}{count:>6}{verdicts.refused[kind]:>9}{verdicts.inert[kind]:>7}")
+    totals = (total.total(), verdicts.refused.total(), verdicts.inert.total())
+    print(f"{'all':<36}{totals[0]:>6}{totals[1]:>9}{totals[2]:>7}")
+    print(", ".join(f"{name} {count}" for name, count in verdicts.errors.most_common()))
+    for name, what in verdicts.failures:
+        print(f"FAILED {name}: {what}")
+    sys.exit(bool(verdicts.failures))
