@@ -1,5 +1,6 @@
 """Every published file of the corpus is read as torch reads it, tensor by tensor."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def arrays(value: Any, where: str = "object") -> Iterator[tuple[str, np.ndarray]
 def truth_of(path: Path, holds: str) -> Any:
     """What torch (or safetensors) reads from the file."""
     if holds == "TorchScript":
-        return torch.jit.load(path, map_location="cpu").state_dict()
+        # Its versions are those of torch's wrapper around every class, not of the file.
+        return OrderedDict(torch.jit.load(path, map_location="cpu").state_dict().items())
     if holds == "safetensors":
         # safetensors sorts by place; the order of the names is the header's.
         with safetensors.safe_open(path, "pt") as file:

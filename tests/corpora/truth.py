@@ -17,6 +17,7 @@ import os
 import pickle
 import warnings
 from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import Any
@@ -68,6 +69,12 @@ _PLAIN = {
 }
 
 
+@dataclass
+class _Entry:
+    key: Any
+    value: Any
+
+
 class Stub(torch.nn.Module):
     """An object of a class that is not imported: what the pickle says of it, and no behaviour."""
 
@@ -87,7 +94,7 @@ class Stub(torch.nn.Module):
         self.__dict__["stub_state"] = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.stub_items.append((key, value))
+        self.stub_items.append(_Entry(key, value))
 
     def append(self, value: Any) -> None:
         self.stub_items.append(value)
@@ -156,34 +163,50 @@ def array_bytes(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).tobytes()
 
 
+@dataclass
+class _Block:
+    """A torch storage: where it lies, where our arrays of it lie, and one of their names."""
+
+    theirs: range
+    low: int
+    high: int
+    where: str
+
+
 class _Memory:
     """Where torch's storages and our arrays lie, to compare which share bytes."""
 
     def __init__(self) -> None:
         self._shifts: dict[int, tuple[int, str]] = {}
-        self._ranges: dict[int, tuple[int, int, str]] = {}
+        self._blocks: dict[int, _Block] = {}
         self._alive: list[torch.Tensor] = []
 
     def note(self, ours: np.ndarray, theirs: torch.Tensor, where: str) -> None:
         # A marked view is resolved into memory of its own; an empty one has no place.
         if theirs.numel() == 0 or theirs.is_conj() or theirs.is_neg():
             return
-        if ours.dtype == np.bool_ and theirs.detach().view(torch.uint8).max() > 1:
+        if theirs.dtype == torch.bool and int(theirs.detach().view(torch.uint8).max()) > 1:
             return
         self._alive.append(theirs)
-        storage = theirs.untyped_storage().data_ptr()
-        start = ours.__array_interface__["data"][0]
-        shift, first = self._shifts.setdefault(storage, (start - theirs.data_ptr(), where))
-        assert start - theirs.data_ptr() == shift, f"{where} is not tied to {first} as in torch"
+        storage = theirs.untyped_storage()
+        key = storage.data_ptr()
+        shift = ours.__array_interface__["data"][0] - theirs.data_ptr()
+        known, first = self._shifts.setdefault(key, (shift, where))
+        assert shift == known, f"{where} is not tied to {first} as in torch"
         low, high = np.lib.array_utils.byte_bounds(ours)
-        before = self._ranges.get(storage, (low, high, where))
-        self._ranges[storage] = (min(low, before[0]), max(high, before[1]), before[2])
+        block = self._blocks.setdefault(
+            key, _Block(range(key, key + storage.nbytes()), low, high, where)
+        )
+        block.low, block.high = min(low, block.low), max(high, block.high)
 
     def check(self) -> None:
-        """Assert that no two storages of torch lie over one another in our memory."""
-        ordered = sorted(self._ranges.values())
-        for (_, end, first), (start, _, second) in itertools.pairwise(ordered):
-            assert end <= start, f"{first} and {second} share memory, and do not in torch"
+        """Assert that only arrays lie over one another whose storages do so in torch."""
+        ordered = sorted(self._blocks.values(), key=lambda block: block.low)
+        for one, other in itertools.pairwise(ordered):
+            apart = one.theirs.stop <= other.theirs.start or other.theirs.stop <= one.theirs.start
+            if apart:
+                text = f"{one.where} and {other.where} share memory, and do not in torch"
+                assert one.high <= other.low, text
 
 
 def assert_agree(ours: Any, theirs: Any, where: str = "object") -> None:
@@ -191,6 +214,10 @@ def assert_agree(ours: Any, theirs: Any, where: str = "object") -> None:
     memory = _Memory()
     _Comparison(memory).visit(ours, theirs, where)
     memory.check()
+
+
+def _python_3(path: str) -> str:
+    return path.replace("__builtin__.", "builtins.")
 
 
 class _Comparison:
@@ -273,7 +300,7 @@ class _Comparison:
 
     def _sparse(self, ours: Any, theirs: torch.Tensor, where: str) -> None:
         assert isinstance(ours, C.SparseTensor), where
-        assert ours.layout == str(theirs.layout).removeprefix("torch."), where
+        assert ours.layout == str(theirs.layout), where
         assert ours.shape == tuple(theirs.shape), where
         if theirs.layout is torch.sparse_coo:
             parts = (theirs._indices(), theirs._values())
@@ -289,8 +316,13 @@ class _Comparison:
     def _placeholder(self, ours: Any, theirs: Stub, where: str) -> None:
         assert isinstance(ours, C.Placeholder), f"{where}: {type(ours)}"
         assert ours.path == type(theirs).path, where
+        entries = [item for item in theirs.stub_items if isinstance(item, _Entry)]
+        items = [item for item in theirs.stub_items if not isinstance(item, _Entry)]
         self.visit(ours.args, theirs.stub_args, f"{where}.args")
+        self.visit(ours.kwargs, theirs.stub_kwargs, f"{where}.kwargs")
         self.visit(ours.state, theirs.stub_state, f"{where}.state")
+        self.visit(ours.items, items, f"{where}.items")
+        self.visit(list(ours.entries.items()), [(e.key, e.value) for e in entries], f"{where}.entries")
 
     def _leaf(self, ours: Any, theirs: Any, where: str) -> None:
         if isinstance(theirs, torch.dtype):
@@ -299,7 +331,9 @@ class _Comparison:
             assert ours == str(theirs), where
         elif isinstance(theirs, type | FunctionType | BuiltinFunctionType):
             assert isinstance(ours, C.Placeholder), where
-            assert ours.path == getattr(theirs, "path", f"{theirs.__module__}.{theirs.__name__}"), where
+            named = f"{theirs.__module__}.{theirs.__name__}"
+            assert ours.args is None, where
+            assert _python_3(ours.path) == getattr(theirs, "path", named), where
         elif isinstance(theirs, torch.UntypedStorage | torch.TypedStorage):
             untyped = theirs if isinstance(theirs, torch.UntypedStorage) else theirs.untyped()
             assert array_bytes(ours) == bytes(untyped.tolist()), where

@@ -27,7 +27,7 @@ import torch
 import bridge
 from tests.corpora.truth import InertUnpickler, assert_agree, pickle_module, read_by_torch
 from tests.hostile.cases import Corpus
-from tests.hostile.mutations import read_zip, write_zip
+from tests.hostile.mutations import write_zip
 
 
 class _LenientUnpickler(InertUnpickler):
@@ -61,17 +61,32 @@ def _torch(path: Path) -> Any:
     except Exception:
         module = pickle_module(_LenientUnpickler)
         return torch.load(
-            _without_notes(path), map_location="cpu", weights_only=False, pickle_module=module
+            _packed(path, _NOTES), map_location="cpu", weights_only=False, pickle_module=module
         )
 
 
-def _without_notes(path: Path) -> Any:
-    """The archive without the records that say how it was laid out, which torch parses."""
-    notes = (".format_version", ".storage_alignment", "serialization_id")
+def _records(path: Path) -> list[tuple[str, bytes, int]]:
+    """The records of an archive; whether their checksums hold is not asked by default."""
+    rows = []
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            with archive.open(info) as record:
+                record._expected_crc = None  # pyright: ignore[reportAttributeAccessIssue]
+                rows.append((info.filename, record.read(), info.compress_type))
+    return rows
+
+
+def _packed(path: Path, unwanted: tuple[str, ...]) -> Any:
+    """The archive packed again, with right checksums, without the ``unwanted`` records."""
     if not zipfile.is_zipfile(path):
         return path
-    records = read_zip(path.read_bytes())
-    return io.BytesIO(write_zip([row for row in records if not row[0].endswith(notes)]))
+    kept = [row for row in _records(path) if not row[0].partition("/")[2].startswith(unwanted)]
+    return io.BytesIO(write_zip(kept))
+
+
+#: What torch parses of an archive and an honest reader of tensors may leave alone.
+_NOTES = (".format_version", ".storage_alignment", ".data/")
+_PROGRAM = ("constants", "code/", "traced_inputs")
 
 
 def _safetensors(path: Path) -> Any:
@@ -86,7 +101,27 @@ def _header(path: Path) -> bytes:
 
 
 def _torchscript(path: Path) -> Any:
-    return torch.jit.load(path, map_location="cpu").state_dict()
+    try:
+        return torch.jit.load(path, map_location="cpu").state_dict()
+    except Exception:
+        # Torch compiles the program first. Without it, the attributes remain.
+        packed = _packed(path, (*_NOTES, *_PROGRAM))
+        module = pickle_module(_LenientUnpickler)
+        root = torch.load(packed, map_location="cpu", weights_only=False, pickle_module=module)
+        return Attributes(root)
+
+
+class Attributes:
+    """The tensors of a TorchScript file by the path of their attribute, parameters and others."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._root
+        for part in name.split("."):
+            value = value.stub_state[part]
+        return value
 
 
 def _index(path: Path) -> Any:
@@ -102,21 +137,21 @@ _PT2_DTYPES = {1: torch.uint8, 2: torch.int8, 4: torch.int32, 5: torch.int64, 7:
 
 
 def _pt2(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:
-        names = {name.partition("/")[2]: name for name in archive.namelist()}
-        config = next(n for n in names if n.endswith("_weights_config.json"))
-        folder = config.rpartition("/")[0]
-        table = json.loads(archive.read(names[config]))["config"]
-        result = {}
-        for name, entry in table.items():
-            meta = entry["tensor_meta"]
-            data = bytearray(archive.read(names[f"{folder}/{entry['path_name']}"]))
-            dtype = _PT2_DTYPES[meta["dtype"]]
-            flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
-            sizes = [item["as_int"] for item in meta["sizes"]]
-            strides = [item["as_int"] for item in meta["strides"]]
-            result[name] = flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
-        return result
+    records = {name.partition("/")[2]: data for name, data, _ in _records(path)}
+    table = json.loads(records["data/weights/model_weights_config.json"])["config"]
+    storages: dict[str, torch.Tensor] = {}
+    result = {}
+    for name, entry in table.items():
+        meta, record = entry["tensor_meta"], entry["path_name"]
+        if record not in storages:
+            data = bytearray(records[f"data/weights/{record}"])
+            storages[record] = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0)
+        sizes = [item["as_int"] for item in meta["sizes"]]
+        strides = [item["as_int"] for item in meta["strides"]]
+        dtype = _PT2_DTYPES[meta["dtype"]]
+        flat = storages[record][: len(storages[record]) // dtype.itemsize * dtype.itemsize].view(dtype)
+        result[name] = flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
+    return result
 
 
 _DCP_CLASSES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
@@ -178,11 +213,13 @@ def judge(format: str, path: Path) -> tuple[str, str]:
         return "refuses", f"{type(error).__name__}: {str(error)[:200]}"
     try:
         ours = bridge.load(path)
+        if isinstance(theirs, Attributes):
+            theirs = {name: theirs[name] for name in ours}
         if format in ("safetensors", "index", "pt2", "torchscript", "dcp"):
             # These readers of torch keep no _metadata, and not all of them an order.
             ours, theirs = _plain(ours), _plain(theirs)
         assert_agree(ours, theirs)
-    except AssertionError as error:
+    except (AssertionError, LookupError, AttributeError) as error:
         return "differs", str(error)[:300] or traceback.format_exc()[-300:]
     return "agrees", ""
 
