@@ -16,15 +16,16 @@ import itertools
 import os
 import pickle
 import warnings
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 
 import bridge.checkpoint as C
 from bridge import StateDict
@@ -34,6 +35,7 @@ from bridge import StateDict
 DTYPES: dict[torch.dtype, np.dtype] = {
     torch.bfloat16: np.dtype(ml_dtypes.bfloat16),
     torch.bool: np.dtype("?"),
+    torch.complex32: np.dtype([("real", "f2"), ("imag", "f2")]),
     torch.complex64: np.dtype("c8"),
     torch.complex128: np.dtype("c16"),
     torch.float8_e4m3fn: np.dtype(ml_dtypes.float8_e4m3fn),
@@ -65,6 +67,10 @@ _PLAIN = {
     ("builtins", "range"),
     ("collections", "OrderedDict"),
     ("collections", "Counter"),
+    ("collections", "defaultdict"),
+    ("collections", "deque"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "PurePosixPath"),
     ("_codecs", "encode"),
 }
 
@@ -144,11 +150,11 @@ INERT = pickle_module(InertUnpickler)
 
 def read_by_torch(path: str | os.PathLike[str]) -> Any:
     """What ``torch.load`` gives, with inert stubs where torch's strict reading refuses."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
             return torch.load(path, map_location="cpu", weights_only=False, pickle_module=INERT)
 
 
@@ -246,15 +252,17 @@ class _Comparison:
         elif isinstance(theirs, np.ndarray | np.generic):
             self._array(ours, theirs, where)
         elif isinstance(theirs, dict):
-            expected = StateDict if isinstance(theirs, OrderedDict) else type(theirs)
+            # What would make missing values is code; the values are data.
+            plain = dict if isinstance(theirs, defaultdict) else type(theirs)
+            expected = StateDict if isinstance(theirs, OrderedDict) else plain
             assert type(ours) is expected, where
             assert list(ours) == list(theirs), where
             for key, item in theirs.items():
                 self.visit(ours[key], item, f"{where}[{key!r}]")
             if isinstance(ours, StateDict):
                 assert ours.metadata == dict(getattr(theirs, "_metadata", {})), where
-        elif isinstance(theirs, list | tuple):
-            assert type(ours) is (list if isinstance(theirs, list) else tuple), where
+        elif isinstance(theirs, list | tuple | deque):
+            assert type(ours) is (tuple if isinstance(theirs, tuple) else list), where
             assert len(ours) == len(theirs), where
             for index, (left, right) in enumerate(zip(ours, theirs, strict=True)):
                 self.visit(left, right, f"{where}[{index}]")
@@ -262,7 +270,13 @@ class _Comparison:
             self._leaf(ours, theirs, where)
 
     def _tensor(self, ours: Any, theirs: torch.Tensor, where: str) -> None:
-        if theirs.device.type == "meta":
+        if isinstance(theirs, DTensor):
+            assert isinstance(ours, C.LocalTensor), where
+            assert ours.shape == tuple(theirs.shape), where
+            self.visit(ours.local, theirs.to_local(), f"{where}.local")
+        elif theirs.is_nested:
+            self._nested(ours, theirs, where)
+        elif theirs.device.type == "meta":
             assert isinstance(ours, C.MetaTensor), where
             assert ours.shape == tuple(theirs.shape), where
             assert ours.dtype == DTYPES[theirs.dtype], where
@@ -272,6 +286,10 @@ class _Comparison:
             self._sparse(ours, theirs, where)
         else:
             assert isinstance(ours, np.ndarray), f"{where}: {type(ours)}"
+            assert not ours.flags.writeable, where
+            if theirs.dtype == torch.float4_e2m1fn_x2:
+                self._float4(ours, theirs, where)
+                return
             assert ours.dtype == DTYPES[theirs.dtype], where
             assert ours.shape == tuple(theirs.shape), where
             if theirs.dtype == torch.bool:
@@ -281,6 +299,14 @@ class _Comparison:
                 theirs_bytes = tensor_bytes(theirs)
             assert array_bytes(ours) == theirs_bytes, where
             self._memory.note(ours, theirs, where)
+
+    def _float4(self, ours: np.ndarray, theirs: torch.Tensor, where: str) -> None:
+        # Two numbers in a byte, the first in its lower half; ours has one number in a byte.
+        pairs = theirs.detach().contiguous().view(torch.uint8).numpy()
+        numbers = np.stack([pairs % 16, pairs // 16], -1)
+        assert ours.dtype == np.dtype(ml_dtypes.float4_e2m1fn), where
+        assert ours.shape == (*theirs.shape[:-1], 2 * theirs.shape[-1]), where
+        assert array_bytes(ours) == numbers.tobytes(), where
 
     def _array(self, ours: Any, theirs: np.ndarray | np.generic, where: str) -> None:
         theirs = np.asarray(theirs)
@@ -313,6 +339,13 @@ class _Comparison:
             self.visit(left, right, f"{where}.indices[{index}]")
         self.visit(ours.values, values, f"{where}.values")
 
+    def _nested(self, ours: Any, theirs: torch.Tensor, where: str) -> None:
+        assert isinstance(ours, C.NestedTensor), where
+        self.visit(ours.buffer, theirs.values(), f"{where}.buffer")
+        self.visit(ours.sizes, theirs._nested_tensor_size(), f"{where}.sizes")
+        self.visit(ours.strides, theirs._nested_tensor_strides(), f"{where}.strides")
+        self.visit(ours.offsets, theirs._nested_tensor_storage_offsets(), f"{where}.offsets")
+
     def _placeholder(self, ours: Any, theirs: Stub, where: str) -> None:
         assert isinstance(ours, C.Placeholder), f"{where}: {type(ours)}"
         assert ours.path == type(theirs).path, where
@@ -325,7 +358,12 @@ class _Comparison:
         self.visit(list(ours.entries.items()), [(e.key, e.value) for e in entries], f"{where}.entries")
 
     def _leaf(self, ours: Any, theirs: Any, where: str) -> None:
-        if isinstance(theirs, torch.dtype):
+        if isinstance(theirs, PurePath):
+            assert type(ours) is PurePosixPath, where
+            assert str(ours) == str(theirs), where
+        elif isinstance(theirs, np.dtype | torch.layout):
+            assert ours == (str(theirs) if isinstance(theirs, torch.layout) else theirs), where
+        elif isinstance(theirs, torch.dtype):
             assert ours == DTYPES[theirs], where
         elif isinstance(theirs, torch.device):
             assert ours == str(theirs), where
