@@ -54,7 +54,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
     mode = _mode(target)
-    remove_leftovers(target)
+    remove_leftovers(target.parent, re.escape(_short(target.name)))
     descriptor, beside = _open_beside(target)
     try:
         with os.fdopen(descriptor, "wb", buffering=_BUFFER) as file:
@@ -80,8 +80,7 @@ def link_atomically(source: Path, target: Path) -> None:
     Raises:
         OSError: If the file system has no hard links, among other reasons.
     """
-    remove_leftovers(target)
-    beside = target.with_name(f"{_stem(target.name)}{secrets.token_hex(8)}.tmp")
+    beside = _beside(target)
     os.link(source, beside)
     os.replace(beside, target)
 
@@ -101,13 +100,18 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_leftovers(target: Path) -> None:
-    """Remove the unfinished files of saves of ``target`` whose process has ended."""
+def remove_leftovers(folder: Path, names: str) -> None:
+    """Remove the unfinished files of saves whose process has ended.
+
+    Args:
+        folder: Where to look.
+        names: A regular expression of the names that were to be saved.
+    """
     if fcntl is None:
         return
-    pattern = re.compile(re.escape(_stem(target.name)) + r"[0-9a-f]{16}\.tmp")
+    pattern = re.compile(rf"\.(?:{names})\.[0-9a-f]{{16}}\.tmp")
     try:
-        with os.scandir(target.parent) as entries:
+        with os.scandir(folder) as entries:
             found = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
     except OSError:
         return  # A folder that may be written but not listed.
@@ -161,7 +165,7 @@ def _mode(target: Path) -> int | None:
 def _open_beside(target: Path) -> tuple[int, Path]:
     """Create and lock a new file in the target's folder."""
     while True:
-        beside = target.with_name(f"{_stem(target.name)}{secrets.token_hex(8)}.tmp")
+        beside = _beside(target)
         # 0o666 less the umask is what open() would give a new file.
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         # Another save may have taken the file for a leftover before the lock was on it.
@@ -182,7 +186,10 @@ def _lock(descriptor: int) -> bool | None:
     return True
 
 
-def _stem(name: str) -> str:
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{_short(target.name)}.{secrets.token_hex(8)}.tmp")
+
+
+def _short(name: str) -> str:
     # A file's name may have 255 bytes, of which our ending needs some.
-    short = os.fsdecode(os.fsencode(name)[:200])
-    return f".{short}."
+    return os.fsdecode(os.fsencode(name)[:200])

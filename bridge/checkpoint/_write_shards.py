@@ -30,7 +30,13 @@ from typing import Any, BinaryIO
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
-from bridge.checkpoint._atomic import folder_lock, link_atomically, sync_folder, write_atomically
+from bridge.checkpoint._atomic import (
+    folder_lock,
+    link_atomically,
+    remove_leftovers,
+    sync_folder,
+    write_atomically,
+)
 from bridge.checkpoint._pickle_writer import dump
 from bridge.checkpoint._storages import dense, storage_groups
 from bridge.checkpoint._write_safetensors import arrays_of, plan, tied, write_safetensors
@@ -149,6 +155,8 @@ def write_shards(
 
     folder.mkdir(parents=True, exist_ok=True)
     with folder_lock(folder):
+        whole = re.escape(stem + suffix)
+        remove_leftovers(folder, rf"{_set_names(stem, suffix)}|{whole}|{whole}\.index\.json")
         if len(shards) == 1:
             name = stem + suffix
             write_atomically(folder / name, write(0, name))
@@ -234,9 +242,14 @@ def _part(obj: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 def _set_files(folder: Path, stem: str, suffix: str) -> set[str]:
     """Return the files in the folder that are named as one of a set."""
-    mark = "|".join(map(re.escape, _MARKS))
-    pattern = re.compile(rf"{re.escape(stem)}({mark})?-\d{{5}}-of-\d{{5}}{re.escape(suffix)}")
+    pattern = re.compile(_set_names(stem, suffix))
     return {entry.name for entry in os.scandir(folder) if pattern.fullmatch(entry.name)}
+
+
+def _set_names(stem: str, suffix: str) -> str:
+    """Return a regular expression of the names of a set's files."""
+    marks = "|".join(_MARKS)
+    return rf"{re.escape(stem)}(?:{marks})?-\d{{5}}-of-\d{{5}}{re.escape(suffix)}"
 
 
 def _named_by(index: Path, files: set[str]) -> set[str]:
