@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bridge.checkpoint._content import Content
-from bridge.checkpoint._legacy import MAGIC, load_legacy
+from bridge.checkpoint._legacy import MAGICS, load_legacy
 from bridge.checkpoint._safetensors import (
     load_safetensors,
     looks_like_safetensors,
@@ -138,7 +138,7 @@ def _read(file: FileBytes, only: str) -> Content:
         raise BadFormat("the file is not a safetensors file")
     if start.startswith(LOCAL):
         return load_zip(file)
-    if start.startswith(MAGIC):
+    if start.startswith(MAGICS):
         return load_legacy(file)
     if start.startswith(_TAR, 257):
         return load_tar(file)
@@ -166,7 +166,7 @@ def _unknown(start: bytes) -> CheckpointError:
     for at, sign, what in _OTHERS:
         if start.startswith(sign, at):
             return Unsupported(f"the file is {what}", advice="Convert it to .safetensors or .pt")
-    if any(whole.startswith(start) for whole in (LOCAL, MAGIC)) or len(start) < 9:
+    if any(whole.startswith(start) for whole in (LOCAL, *MAGICS)) or len(start) < 9:
         return Truncated(f"the file has only {len(start)} bytes", advice="Fetch the file again")
     for sign, what, advice in _NO_CHECKPOINTS:
         if start.lstrip().startswith(sign):

@@ -95,6 +95,7 @@ _FUNCTIONS: list[tuple[str, str, Callable[..., object], int, int]] = [
     ("builtins", "complex", plain.complex_of, 2, 2),
     ("builtins", "slice", plain.slice_of, 3, 3),
     ("builtins", "range", plain.range_of, 3, 3),
+    ("builtins", "xrange", plain.range_of, 3, 3),
     ("_codecs", "encode", plain.encode, 1, 2),
     ("pathlib", "PosixPath", plain.posix_path, 0, 64),
     ("pathlib", "PurePosixPath", plain.posix_path, 0, 64),

@@ -7,6 +7,7 @@ elements (8 bytes) and the numbers, without padding.
 
 from __future__ import annotations
 
+import pickle
 import sys
 from typing import Any
 
@@ -22,14 +23,15 @@ from bridge.checkpoint._vocabulary import TorchVocabulary
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Truncated, Unsupported, brief
 
 
-#: The first pickle, whole: protocol 2, the ten-byte integer 0x1950a86a20f9469cfc6c, stop.
-MAGIC = b"\x80\x02\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + b"."
+#: The first pickle, whole, in each pickle protocol.
+MAGICS = tuple(pickle.dumps(0x1950A86A20F9469CFC6C, protocol) for protocol in (2, 3, 4, 5))
 _PROTOCOL = 1001
 
 
 def load_legacy(file: FileBytes) -> Content:
     """Return the object in a legacy checkpoint."""
-    protocol, at = _pickle(file, len(MAGIC), "protocol", Storages(0))
+    _, at = _pickle(file, 0, "magic number", Storages(0))
+    protocol, at = _pickle(file, at, "protocol", Storages(0))
     if type(protocol) is not int or protocol != _PROTOCOL:
         raise Unsupported(f"legacy protocol {brief(protocol)}; {_PROTOCOL} is read")
     info, at = _pickle(file, at, "sys_info", Storages(0))

@@ -60,7 +60,10 @@ class NumpyArray:
             case (_, shape, Placeholder(), _, _):
                 self.content = Placeholder("numpy.ndarray", (), state=state)
             case (_, shape, NumpyDtype(dtype=dtype), bool() as fortran, bytes() as data):
-                self.content = _array(data, dtype, shape, "F" if fortran else "C")
+                # NumPy gives such an array this machine's byte order.
+                array = _array(data, dtype, shape, "F" if fortran else "C")
+                self.content = array.astype(dtype.newbyteorder("="), copy=False)
+                self.content.flags.writeable = False
             case _:
                 raise BadFormat("a NumPy array's state must be version, shape, dtype, order, bytes")
 

@@ -55,6 +55,7 @@ _CODE_NAMES = frozenset(
 #: Names of ``builtins`` that are types of data, which a placeholder may stand for.
 _DATA_BUILTINS = frozenset(
     ["object", "int", "float", "str", "bool", "list", "dict", "tuple", "type", "NoneType"]
+    + ["long", "unicode", "basestring"]
     + ["Ellipsis", "NotImplemented"]
 )
 

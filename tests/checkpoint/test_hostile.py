@@ -23,7 +23,7 @@ from bridge.checkpoint import (
     load,
     save,
 )
-from bridge.checkpoint._legacy import MAGIC
+from bridge.checkpoint._legacy import MAGICS
 from tests.checkpoint.agree import FORMATS, torch_save
 from tests.checkpoint.test_read_torch import Net
 
@@ -94,7 +94,7 @@ def test_names_outside_the_table_are_refused_by_name(tmp_path: Path, name: str, 
         with_pickle(path, data)
     else:
         facts = pickle.dumps({"little_endian": True}, 2)
-        path.write_bytes(MAGIC + pickle.dumps(1001, 2) + facts + data + pickle.dumps([], 2))
+        path.write_bytes(MAGICS[0] + pickle.dumps(1001, 2) + facts + data + pickle.dumps([], 2))
     with pytest.raises(Unsafe, match=f"asks Python for '{name}'"):
         load(path)
 
