@@ -221,6 +221,12 @@ class PickleMachine:
         if version > _MAX_PROTOCOL:
             raise Unsupported(f"pickle protocol {version}; protocols 2 to {_MAX_PROTOCOL} are read")
 
+    def _frame(self) -> None:
+        # A hint for reading ahead, which needs no heed where all is in memory.
+        count, left = self._number(_U64, 8), len(self._data) - self.at
+        if count > left:
+            raise _truncated(count, left)
+
     def _global(self) -> None:
         self._push(self._vocabulary.find(self._line(), self._line()))
 
@@ -361,7 +367,7 @@ def _unknown_opcode(code: int) -> CheckpointError:
 
 _OPERATIONS: dict[int, Callable[[PickleMachine], None]] = {
     0x80: PickleMachine._proto,
-    0x95: lambda m: (m._take(8), None)[1],  # FRAME: a hint for reading ahead
+    0x95: PickleMachine._frame,
     ord("c"): PickleMachine._global,
     0x93: PickleMachine._stack_global,
     0x81: PickleMachine._newobj,

@@ -17,7 +17,7 @@ from bridge.checkpoint._numpy_objects import NumpyArray, NumpyDtype
 from bridge.checkpoint._rebuild import OldTensor
 from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint._refusals import refuse
-from bridge.checkpoint._tensors import Storage, Storages, Tensor, naturals
+from bridge.checkpoint._tensors import Storage, Storages, naturals
 from bridge.checkpoint.errors import BadFormat, Unsafe, brief
 
 
@@ -71,8 +71,6 @@ class TorchVocabulary:
                 _build_state_dict(instance, state)
             case OldTensor() | NumpyArray() | NumpyDtype():
                 instance.build(state)
-            case Tensor():
-                pass  # attributes that were set on a tensor: nothing about the numbers
             case _:
                 raise BadFormat(f"a {type(instance).__name__} is given attributes")
 

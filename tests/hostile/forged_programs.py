@@ -280,7 +280,6 @@ def _machine() -> Iterator[Forgery]:
         "tensor as key": b"}" + tensor() + b"Ns",
         "storage as key": b"}" + storage() + b"Ns",
         "class as key": b"}" + glob("torch.Tensor") + b"Ns",
-        "placeholder as key": b"}" + call("a.B") + b"Ns",
         "itself as key": b"}q\x00h\x00Ns",
         "set of lists": glob("builtins.set") + b"]]a\x85R",
         "append to a dictionary": b"}Na",
