@@ -67,6 +67,8 @@ def refuse(module: str, name: str) -> None:
     path = f"{module}.{name}"
     if module.startswith("torch") and name in UNSUPPORTED_STORAGE_CLASSES:
         raise Unsupported(f"numbers narrower than a byte ({path}), which this reader does not read")
+    if module in ("torch._utils", "torch._tensor") and name.startswith("_rebuild"):
+        raise Unsupported(f"a tensor of a kind that this reader does not read ({path})")
     if _runs_code(module, name, path):
         raise Unsafe(
             f"the file asks Python for {path!r}, which is no part of a file of tensors and is not run",
