@@ -34,6 +34,12 @@ if TYPE_CHECKING:
         register_state_dict_post_hook as register_state_dict_post_hook,
         register_state_dict_pre_hook as register_state_dict_pre_hook,
     )
+    from bridge._load_checkpoint import (
+        load_checkpoint as load_checkpoint,
+    )
+    from bridge._load_report import (
+        LoadReport as LoadReport,
+    )
     from bridge._load_state_dict import (
         IncompatibleKeys as IncompatibleKeys,
         load_state_dict as load_state_dict,
@@ -78,6 +84,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Handle": "_hooks",
     "IncompatibleKeys": "_load_state_dict",
+    "LoadReport": "_load_report",
     "StateDict": "_state_dict_type",
     "append": "_surgery",
     "audit": "_audit",
@@ -92,6 +99,7 @@ _HOME = {
     "half": "_conversion",
     "insert": "_surgery",
     "load": "checkpoint",
+    "load_checkpoint": "_load_checkpoint",
     "load_state_dict": "_load_state_dict",
     "patch": "_patch",
     "pop": "_surgery",

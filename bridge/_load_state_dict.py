@@ -5,10 +5,13 @@ every problem before it decides; the model it was given stays as it was, so a lo
 tied parameter is one array under several names: as in torch's copying load, the last name in order
 wins. ``assign=True`` keeps the checkpoint's dtypes, and ties with them (torch breaks them and writes
 into the caller's metadata; neither happens here).
+
+How an array is made of a value is a :class:`Maker`'s business: here it is a copy, made at once;
+``load_checkpoint`` first matches all names and reads the numbers when nothing is wrong.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from bridge._state_dict import EXTRA_STATE
+from bridge.checkpoint._chunks import Chunked
 from purestate import Module
 from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
 from purestate._computed import class_name
@@ -70,38 +74,52 @@ def load_state_dict(
         TypeError: When ``sd`` is not a mapping of names.
         RuntimeError: With torch's text, naming every problem.
     """
-    if not isinstance(sd, Mapping):
-        raise TypeError(f"Expected state_dict to be dict-like, got {type(sd)}.")
-    for name in sd:
-        if not isinstance(name, str):
-            raise TypeError(
-                f"a state_dict maps names to arrays, got the key {name!r}; an optimizer's or a "
-                "whole training checkpoint holds the model's under a key of its own"
-            )
     if on_mismatch not in ("raise", "skip"):
         raise ValueError(f'on_mismatch is "raise" or "skip", got {on_mismatch!r}')
     leaves, definition = flatten(model)
-    load = _Load(definition, list(leaves), getattr(sd, "metadata", {}), assign, on_mismatch)
-    load.module(0, model, "", dict(sd))
-    report = IncompatibleKeys(load.missing, load.unexpected)
-    problems = list(load.errors)
-    if strict:
-        for label, names in (("Unexpected", load.unexpected), ("Missing", load.missing)):
-            if names:
-                listed = ", ".join(f'"{name}"' for name in names)
-                problems.insert(0, f"{label} key(s) in state_dict: {listed}. ")
-    if problems:
-        raise RuntimeError(
-            "Error(s) in loading state_dict for {}:\n\t{}".format(
-                class_name(model), "\n\t".join(problems)
-            )
-        )
-    described = tuple(
-        leaf._replace(stored_dtype=load.stored.get(i, leaf.stored_dtype))
-        for i, leaf in enumerate(definition.leaves)
-    )
-    loaded = unflatten(intern(definition.nodes, described), tuple(load.leaves))
-    return _with_extra_state(loaded, load.extra), report
+    load = Load(definition, leaves, Copies(), assign=assign, on_mismatch=on_mismatch)
+    load.match(model, sd)
+    load.check(model, strict)
+    return load.model(), IncompatibleKeys(load.missing, load.unexpected)
+
+
+class Maker(Protocol):
+    """How arrays are made of the values that match."""
+
+    def make(self, leaf: int, key: str, value: Any, dtype: Any, place: Any) -> Any:
+        """What to put in a leaf for now.
+
+        Args:
+            leaf: Which leaf.
+            key: The value's name.
+            value: A NumPy array or scalar, or an array in pieces; its shape is the leaf's.
+            dtype: The leaf's new dtype.
+            place: Its sharding, or None where JAX decides.
+
+        Raises:
+            OverflowError: When integers do not fit.
+        """
+        ...
+
+    def settle(self, leaves: list[Any]) -> list[Any]:
+        """The arrays for leaves that ``make`` may have put off."""
+        ...
+
+
+class Copies:
+    """Arrays are copies of the values, made at once."""
+
+    def make(self, leaf: int, key: str, value: Any, dtype: Any, place: Any) -> Any:
+        """A copy of the value."""
+        del leaf
+        value = np.asarray(value)
+        check_fits(value, np.dtype(dtype), key)
+        array = jnp.array(value.astype(dtype, copy=False))
+        return array if place is None else jax.device_put(array, place)
+
+    def settle(self, leaves: list[Any]) -> list[Any]:
+        """The same: nothing was put off."""
+        return leaves
 
 
 def _with_extra_state(model: Any, extra: list[tuple[str, Any]]) -> Any:
@@ -111,20 +129,30 @@ def _with_extra_state(model: Any, extra: list[tuple[str, Any]]) -> Any:
     return model
 
 
-class _Load:
-    """One load in progress: the new leaves so far, and everything that went wrong."""
+class Load:
+    """One load in progress: the new leaves so far, and everything that went wrong.
+
+    Args:
+        definition: The model's.
+        leaves: The model's arrays, or what describes them.
+        maker: How arrays are made of the values.
+        assign: Keep the dtype of each value.
+        on_mismatch: What another shape is: an error ("raise") or a missing name ("skip").
+    """
 
     def __init__(
         self,
         definition: Definition,
-        leaves: list[Any],
-        metadata: Mapping[str, Any],
-        assign: bool,
-        on_mismatch: str,
+        leaves: Any,
+        maker: Maker,
+        *,
+        assign: bool = False,
+        on_mismatch: str = "raise",
     ):
         self.definition = definition
-        self.leaves = leaves
-        self.metadata = metadata
+        self.leaves = list(leaves)
+        self.maker = maker
+        self.metadata: Mapping[str, Any] = {}
         self.assign = assign
         self.skip = on_mismatch == "skip"
         self.missing: list[str] = []
@@ -132,6 +160,54 @@ class _Load:
         self.errors: list[str] = []
         self.stored: dict[int, str | None] = {}
         self.extra: list[tuple[str, Any]] = []
+
+    def match(self, model: Any, sd: Mapping[str, Any]) -> None:
+        """Give the leaves the values of a ``state_dict``, and collect what is wrong.
+
+        Raises:
+            TypeError: When it is not a mapping of names.
+        """
+        if not isinstance(sd, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(sd)}.")
+        for name in sd:
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"a state_dict maps names to arrays, got the key {name!r}; an optimizer's or a "
+                    "whole training checkpoint holds the model's under a key of its own"
+                )
+        self.metadata = getattr(sd, "metadata", {})
+        self.module(0, model, "", dict(sd))
+
+    def check(self, model: Any, strict: bool, advice: str = "") -> None:
+        """Raise torch's error when something is wrong.
+
+        Args:
+            model: For its class's name.
+            strict: Whether a missing or unexpected name is wrong.
+            advice: What to do about names that do not meet, after torch's text.
+        """
+        problems = list(self.errors)
+        if strict:
+            for label, names in (("Unexpected", self.unexpected), ("Missing", self.missing)):
+                if names:
+                    listed = ", ".join(f'"{name}"' for name in names)
+                    problems.insert(0, f"{label} key(s) in state_dict: {listed}. ")
+        if problems:
+            raise RuntimeError(
+                "Error(s) in loading state_dict for {}:\n\t{}".format(
+                    class_name(model), "\n\t".join(problems)
+                )
+                + advice
+            )
+
+    def model(self) -> Any:
+        """The model with the new leaves."""
+        described = tuple(
+            leaf._replace(stored_dtype=self.stored.get(i, leaf.stored_dtype))
+            for i, leaf in enumerate(self.definition.leaves)
+        )
+        loaded = unflatten(intern(self.definition.nodes, described), tuple(self.leaves))
+        return _with_extra_state(loaded, self.extra)
 
     def module(self, index: int, module: Any, path: str, values: dict[str, Any]) -> None:
         """Load one module's own entries, then its children's, in torch's order.
@@ -164,6 +240,9 @@ class _Load:
     def finish(self, index: int, node: Node) -> None:
         """The hooks that come after a module and everything below it, which they get as it is now."""
         part = self.definition.submodule(index)
+        settled = self.maker.settle([self.leaves[leaf] for leaf in part.leaves])
+        for leaf, array in zip(part.leaves, settled, strict=True):
+            self.leaves[leaf] = array
         module = unflatten(part.definition, tuple(self.leaves[leaf] for leaf in part.leaves))
         for hook in node.hooks:
             if hook.kind == "load_state_dict_post":
@@ -231,7 +310,7 @@ class _Load:
         lazy = isinstance(current, UninitializedArray)
         if lazy and isinstance(value, UninitializedArray):
             return
-        if not (isinstance(value, np.ndarray | np.generic | jax.Array) or is_undrawn(value)):
+        if not (isinstance(value, np.ndarray | np.generic | jax.Array | Chunked) or is_undrawn(value)):
             remedy = ""
             if type(value).__module__.partition(".")[0] == "torch":
                 remedy = "; write: {name: t.detach().cpu().numpy() for name, t in sd.items()}"
@@ -244,10 +323,11 @@ class _Load:
             current = current.update(shape=value.shape)
         if (
             len(current.shape) == 0
-            and isinstance(value, np.ndarray | jax.Array)
+            and isinstance(value, np.ndarray | jax.Array | Chunked)
             and value.shape == (1,)
         ):
-            value = value[0]  # A scalar as files before torch 0.4 have it.
+            # A scalar as files before torch 0.4 have it.
+            value = (np.asarray(value) if isinstance(value, Chunked) else value).reshape(())
         if tuple(value.shape) != tuple(current.shape):
             if self.skip:
                 self.missing.append(key)
@@ -260,11 +340,7 @@ class _Load:
         try:
             self.leaves[leaf] = self._convert(leaf, current, value, key)
         except (OverflowError, RuntimeError, TypeError) as error:
-            self.errors.append(
-                f'While copying the parameter named "{key}", whose dimensions in the model are '
-                f"{_size(current)} and whose dimensions in the checkpoint are {_size(value)}, an "
-                f"exception occurred : {error.args}."
-            )
+            self.errors.append(copying_failed(key, current, value, error))
 
     def _convert(self, leaf: int, current: Any, value: Any, key: str) -> Any:
         wide = np.dtype(value.dtype)
@@ -285,26 +361,37 @@ class _Load:
             if not isinstance(current, AbstractArray):
                 raise TypeError("Cannot copy out of meta tensor; no data!")
             return current.update(dtype=dtype)
-        if isinstance(value, jax.Array):
-            array = value if value.dtype == dtype else value.astype(dtype)
-        else:
-            array = _fitted(value, np.dtype(dtype), key)
         placed = isinstance(current, AbstractArray)
         if isinstance(current, jax.Array) and not isinstance(current, Tracer):
             placed = current.committed
         place = current.sharding if placed else None
+        if not isinstance(value, jax.Array):
+            return self.maker.make(leaf, key, value, dtype, place)
+        array = value if value.dtype == dtype else value.astype(dtype)
         return array if place is None else jax.device_put(array, place)
 
 
-def _fitted(value: Any, dtype: np.dtype, key: str) -> jax.Array:
-    """A JAX copy of a numpy array in this dtype; integers must fit."""
+def check_fits(value: Any, dtype: np.dtype, key: str) -> None:
+    """Check that integers fit a dtype.
+
+    Raises:
+        OverflowError: When one does not; it says how to switch to 64 bits where that helps.
+    """
     if np.issubdtype(dtype, np.integer) and np.issubdtype(value.dtype, np.integer) and value.size:
         info = np.iinfo(dtype)
         if value.min() < info.min or value.max() > info.max:
             if jax.dtypes.canonicalize_dtype(value.dtype) == dtype:
-                return narrow(value, key)  # Raises, and says how to switch to 64 bits.
+                narrow(value, key)
             raise OverflowError(f"values outside of {dtype.name}: [{value.min()}, {value.max()}]")
-    return jnp.array(value.astype(dtype, copy=False))
+
+
+def copying_failed(key: str, current: Any, value: Any, error: Exception) -> str:
+    """Torch's text for a value that did not become an array."""
+    return (
+        f'While copying the parameter named "{key}", whose dimensions in the model are '
+        f"{_size(current)} and whose dimensions in the checkpoint are {_size(value)}, an "
+        f"exception occurred : {error.args}."
+    )
 
 
 def _size(value: Any) -> str:

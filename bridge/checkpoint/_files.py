@@ -12,9 +12,12 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from bridge.checkpoint._content import Content
+from bridge.checkpoint._dcp import is_dcp, read_dcp
+from bridge.checkpoint._folders import Shards, looks_like_index, read_folder, read_index
 from bridge.checkpoint._legacy import MAGICS, load_legacy
 from bridge.checkpoint._safetensors import (
     load_safetensors,
@@ -53,7 +56,7 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
     and keep their dtype on disk; tied tensors are one array.
 
     Args:
-        path: The file, or a folder of files.
+        path: The file, or a folder of files that are one checkpoint, or its ``.index.json``.
         copy: Whether the arrays have memory of their own. Otherwise they are the file itself, mapped
             into memory: nothing is read before it is used. Replacing the file in one step, as
             :func:`bridge.save` does, leaves such arrays as they are; overwriting it in place changes
@@ -61,7 +64,7 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
         verify: Whether to check the numbers against the checksums and digests in the file first.
 
     Returns:
-        The object in the file.
+        The object in the file; of a folder of shards, one :class:`~bridge.StateDict`.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -76,22 +79,53 @@ def read_safetensors_metadata(path: PathLike) -> dict[str, str]:
 
 
 def read_content(
-    path: PathLike, *, copy: bool = True, skim: bool = False, verify: bool = False, only: str = ""
+    path: PathLike,
+    *,
+    copy: bool = True,
+    skim: bool = False,
+    verify: bool = False,
+    only: str = "",
+    together: bool = True,
 ) -> Content:
-    """Return what a file holds, and in which format.
+    """Return what a file or folder holds, and in which format.
 
     Args:
-        path: The file.
+        path: The file or folder.
         copy: Whether arrays have memory of their own; see :func:`load`.
         skim: Leave the numbers unread; shapes and dtypes are right, values arbitrary.
-        verify: Check the numbers against the checksums and digests in the file first.
+        verify: Check the numbers against the checksums and digests in the files first.
         only: "" or ".safetensors", to refuse other formats.
+        together: Put the tensors of a distributed checkpoint together (``read_dcp``).
     """
-    with _opened(path) as descriptor:
-        file = FileBytes(descriptor, copy=copy, skim=skim)
+    name = os.fspath(path)
+
+    def read_one(path: str) -> Content | None:
+        with _opened(path) as descriptor:
+            file = FileBytes(descriptor, copy=copy, skim=skim)
+            if looks_like_index(file):
+                return None
+            if verify:
+                require(evidence(file))
+            return replace(_read(file, only), files=(path,))
+
+    try:
+        if not os.path.isdir(name):
+            return read_one(name) or _folder(read_index(name, read_one))
+        if not is_dcp(name):
+            return _folder(read_folder(name, read_one))
+        found = read_dcp(name, together=together, copy=copy, skim=skim)
         if verify:
-            require(evidence(file))
-        return _read(file, only)
+            for file in found.files[1:]:
+                require(evidence_of(file))
+        return Content(found.format, found.value, files=found.files)
+    except CheckpointError as error:
+        raise error.locate(file=name) from error.__cause__
+
+
+def _folder(shards: Shards) -> Content:
+    return Content(
+        shards.format, shards.value, shards.file_metadata, files=shards.files, notes=shards.notes
+    )
 
 
 def evidence_of(path: PathLike) -> Evidence:
@@ -110,24 +144,13 @@ def _opened(path: PathLike) -> Iterator[int]:
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "There is no checkpoint file here", name) from None
     try:
-        _check_kind(name, os.fstat(descriptor).st_mode)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unsupported("this is not a regular file", advice="Copy the content to a file first")
         yield descriptor
     except CheckpointError as error:
         raise error.locate(file=name) from error.__cause__
     finally:
         os.close(descriptor)
-
-
-def _check_kind(name: str, mode: int) -> None:
-    if stat.S_ISDIR(mode):
-        if os.path.exists(os.path.join(name, ".metadata")):
-            raise Unsupported(
-                "the folder is a distributed checkpoint (DCP)",
-                advice="Convert it with torch.distributed.checkpoint.format_utils.dcp_to_torch_save",
-            )
-        raise Unsupported("this is a folder, not a file", advice="Name the file inside it")
-    if not stat.S_ISREG(mode):
-        raise Unsupported("this is not a regular file", advice="Copy the content to a file first")
 
 
 def _read(file: FileBytes, only: str) -> Content:

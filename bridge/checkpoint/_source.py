@@ -15,10 +15,11 @@ a part of it can be read into owned memory without paging in the rest.
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 from collections.abc import Iterator
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -41,12 +42,17 @@ class ByteSource(Protocol):
 
 
 class FileBytes:
-    """An open file of known size.
+    """An open file of known size, or a part of one.
 
     Args:
         descriptor: The file, open for reading. It is not closed here.
         copy: Whether blocks are owned memory rather than mapped.
         skim: Whether the numbers are of no interest: nothing is done that would read them.
+
+    Attributes:
+        size: How many bytes there are.
+        copy: As given; a file that is only skimmed is never copied.
+        skim: As given.
     """
 
     def __init__(self, descriptor: int, *, copy: bool = True, skim: bool = False) -> None:
@@ -54,14 +60,24 @@ class FileBytes:
         self.copy = copy and not skim
         self.skim = skim
         self._descriptor = descriptor
-        self._map: np.ndarray | None = None
+        self._start = 0
+        self._map: list[np.ndarray] = []  # the one map of the file, when it has been made
+
+    def window(self, start: int, size: int) -> FileBytes:
+        """Return the ``size`` bytes from ``start`` as a file of its own; both share one map."""
+        self._check(start, size)
+        part = copy.copy(self)
+        part._start = self._start + start
+        part.size = size
+        return part
 
     def read(self, offset: int, count: int) -> bytes:
         """Return exactly ``count`` bytes from ``offset``."""
         self._check(offset, count)
-        data = os.pread(self._descriptor, count, offset)
+        at = self._start + offset
+        data = os.pread(self._descriptor, count, at)
         while len(data) < count:  # one call gives 2 GiB at most
-            more = os.pread(self._descriptor, count - len(data), offset + len(data))
+            more = os.pread(self._descriptor, count - len(data), at + len(data))
             if not more:
                 raise Truncated("the file became shorter while it was read", offset=offset + len(data))
             data += more
@@ -73,7 +89,7 @@ class FileBytes:
         buffer = memoryview(bytearray(min(count, _PIECE)))
         for done in range(0, count, _PIECE):
             piece = buffer[: min(_PIECE, count - done)]
-            pread_into(self._descriptor, offset + done, piece)
+            pread_into(self._descriptor, self._start + offset + done, piece)
             yield piece
 
     def block(self, offset: int, count: int) -> np.ndarray:
@@ -81,12 +97,13 @@ class FileBytes:
         self._check(offset, count)
         if not count:
             return np.empty(0, np.uint8)
+        at = self._start + offset
         if not self.copy:
-            if self._map is None:
-                self._map = np.frombuffer(_MappedFile.of(self._descriptor, self.size), np.uint8)
-            return self._map[offset : offset + count]
+            if not self._map:
+                self._map.append(np.frombuffer(MappedFile.of(self._descriptor), np.uint8))
+            return self._map[0][at : at + count]
         block = aligned_empty(count)
-        pread_into(self._descriptor, offset, memoryview(cast("Any", block)))
+        pread_into(self._descriptor, at, memoryview(cast("Any", block)))
         block.flags.writeable = False
         return block
 
@@ -99,38 +116,32 @@ class FileBytes:
             )
 
 
-class _MappedFile(mmap.mmap):
+class MappedFile(mmap.mmap):
     """A read-only map that keeps its file open, for reading parts of it into memory."""
 
-    descriptor: int = -1
+    _descriptor: int = -1
 
     @classmethod
-    def of(cls, descriptor: int, size: int) -> _MappedFile:
-        """Map the first ``size`` bytes of an open file."""
-        mapped = cls(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
-        mapped.descriptor = os.dup(descriptor)
+    def of(cls, descriptor: int) -> MappedFile:
+        """Map an open file."""
+        mapped = cls(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        mapped._descriptor = os.dup(descriptor)
         return mapped
 
+    def pread(self, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the file's bytes from ``offset``."""
+        pread_into(self._descriptor, offset, view)
+
     def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
 
-class Place:
-    """Where an array's numbers lie in a file.
+class Place(NamedTuple):
+    """Where an array's numbers lie: in a file, from the byte of element ``[0, ..., 0]``."""
 
-    Attributes:
-        offset: The byte at which element ``[0, ..., 0]`` starts.
-    """
-
-    def __init__(self, mapped: _MappedFile, offset: int) -> None:
-        self.offset = offset
-        # Holding the map keeps the descriptor open.
-        self._mapped = mapped
-
-    def read_into(self, offset: int, view: memoryview) -> None:
-        """Fill ``view`` with the file's bytes from ``offset`` (from the start of the file)."""
-        pread_into(self._mapped.descriptor, offset, view)
+    file: MappedFile
+    offset: int
 
 
 def place_of(array: np.ndarray) -> Place | None:
@@ -140,30 +151,10 @@ def place_of(array: np.ndarray) -> Place | None:
     while isinstance(root, np.ndarray | memoryview):
         last = root if isinstance(root, np.ndarray) else last
         root = root.base if isinstance(root, np.ndarray) else root.obj
-    if not isinstance(root, _MappedFile):
+    if not isinstance(root, MappedFile):
         return None
     # The outermost array that views the map starts where the map does.
     return Place(root, array.ctypes.data - last.ctypes.data)
-
-
-def owned(array: np.ndarray) -> np.ndarray:
-    """Return an array's numbers in row-major order in aligned memory, read-only.
-
-    A mapped array is read from its file rather than copied out of the map, so that the file's pages
-    do not come to stay in this process. An array in aligned memory is returned as it is.
-    """
-    place = place_of(array)
-    dense = array.flags.c_contiguous
-    if place is None and dense and array.ctypes.data % ALIGNMENT == 0:
-        return array
-    block = aligned_empty(array.nbytes)
-    result = np.ndarray(array.shape, array.dtype, cast("Any", block))
-    if place is not None and dense:
-        place.read_into(place.offset, memoryview(cast("Any", block)))
-    else:
-        np.copyto(result, array)
-    result.flags.writeable = False
-    return result
 
 
 def pread_into(descriptor: int, offset: int, view: memoryview) -> None:
