@@ -163,6 +163,7 @@ NEIGHBOURS = [
     *("_codecs.register", "codecs.open", "torch.serialization.os.system", "torch.nn.parameter.sys"),
     *("builtins.set.__init__.__globals__", "torch.Tensor.numpy", "torch.FloatStorage.from_file"),
     *("torch.UntypedStorage.from_file", "torch.from_file", "torch._utils._import_dotted_name"),
+    *("torch._utils._rebuild_tensor_v9", "torch._tensor._rebuild", "torch.nn.parameter.Parameters"),
 ]
 
 
@@ -183,6 +184,10 @@ def _unknown_classes() -> Iterator[Forgery]:
     yield _zip("unknown classes", "dunder state", glob("a.B") + b")\x81" + dunder + b"b", inert=True)
     slots = op((None, {"path": "os.system", "state": 1, "args": 2, "__class__": 3}))
     yield _zip("unknown classes", "slots state", glob("a.B") + b")\x81" + slots + b"b", inert=True)
+    yield _zip("unknown classes", "as a key", b"}" + call("a.B") + b"Ns", inert=True)
+    yield _zip("unknown classes", "state of a tensor", tensor() + b"}b", inert=True)
+    frame = b"\x95" + struct.pack("<Q", 1 << 63)
+    yield _zip("unknown classes", "in a frame of 2**63", frame + call("a.B"), 4, inert=True)
     odd = "a\u202eb.C"
     yield _zip("unknown classes", "direction marks", call(odd), inert=True)
 
@@ -240,7 +245,6 @@ def _bombs() -> Iterator[Forgery]:
     yield _zip(kind, "bytes of 2**62", b"\x8e" + struct.pack("<Q", 1 << 62), 4)
     yield _zip(kind, "bytes of 4 GiB", b"B" + struct.pack("<I", 0xFFFFFFFF), 3)
     yield _zip(kind, "bytearray of 2**40", b"\x96" + struct.pack("<Q", 1 << 40), 5)
-    yield _zip(kind, "frame of 2**63", b"\x95" + struct.pack("<Q", 1 << 63) + b"N", 4)
     yield _zip(kind, "an integer of 1 GiB", b"\x8b" + struct.pack("<i", 1 << 30))
     yield _zip(kind, "an integer of -1 bytes", b"\x8b" + struct.pack("<i", -1))
     yield _zip(kind, "decimal digits", b"I" + b"9" * 300_000 + b"\n")
@@ -286,7 +290,6 @@ def _machine() -> Iterator[Forgery]:
         "set on a list": b"]NNs",
         "odd items": b"}(Nu",
         "state of a list": b"]}b",
-        "state of a tensor": tensor() + b"}b",
         "call of an integer": op(1) + b")R",
         "call of a tensor": tensor() + b")R",
         "call of a string": op("os.system") + b")R",

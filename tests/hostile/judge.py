@@ -65,11 +65,13 @@ def _torch(path: Path) -> Any:
         )
 
 
-def _records(path: Path) -> list[tuple[str, bytes, int]]:
+def _records(path: Path, unwanted: tuple[str, ...] = ()) -> list[tuple[str, bytes, int]]:
     """The records of an archive; whether their checksums hold is not asked by default."""
     rows = []
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
+            if info.filename.partition("/")[2].startswith(unwanted):
+                continue
             with archive.open(info) as record:
                 record._expected_crc = None  # pyright: ignore[reportAttributeAccessIssue]
                 rows.append((info.filename, record.read(), info.compress_type))
@@ -80,8 +82,7 @@ def _packed(path: Path, unwanted: tuple[str, ...]) -> Any:
     """The archive packed again, with right checksums, without the ``unwanted`` records."""
     if not zipfile.is_zipfile(path):
         return path
-    kept = [row for row in _records(path) if not row[0].partition("/")[2].startswith(unwanted)]
-    return io.BytesIO(write_zip(kept))
+    return io.BytesIO(write_zip(_records(path, unwanted)))
 
 
 #: What torch parses of an archive and an honest reader of tensors may leave alone.
@@ -101,7 +102,13 @@ def _header(path: Path) -> bytes:
 
 
 def _torchscript(path: Path) -> Any:
+    records = {name.partition("/")[2]: data for name, data, _ in _records(path, ("code/",))}
+    if "constants.pkl" not in records:
+        return _torch(path)
     try:
+        # torch.jit.load does not heed the byte order; torch.load does.
+        if records.get("byteorder") == b"big":
+            raise ValueError("big-endian")
         return torch.jit.load(path, map_location="cpu").state_dict()
     except Exception:
         # Torch compiles the program first. Without it, the attributes remain.
@@ -138,6 +145,8 @@ _PT2_DTYPES = {1: torch.uint8, 2: torch.int8, 4: torch.int32, 5: torch.int64, 7:
 
 def _pt2(path: Path) -> Any:
     records = {name.partition("/")[2]: data for name, data, _ in _records(path)}
+    if not any(name.startswith("data/weights/") for name in records):
+        return _torch(path)
     table = json.loads(records["data/weights/model_weights_config.json"])["config"]
     storages: dict[str, torch.Tensor] = {}
     result = {}
