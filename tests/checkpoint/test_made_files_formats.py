@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._utils import _rebuild_tensor_v2 as rebuild_tensor
 from torch.nn.utils.prune import random_unstructured
 
 import bridge
@@ -29,6 +30,9 @@ class Block(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.plain: torch.Tensor
+        self.kept: torch.Tensor
+        self.lost: torch.Tensor
         self.conv = torch.nn.Conv2d(3, 4, 3, bias=False)
         self.norm = torch.nn.BatchNorm2d(4)
         self.inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
@@ -159,7 +163,7 @@ def test_every_alignment(tmp_path: Path, alignment: int) -> None:
     from torch.utils.serialization import config
 
     path = tmp_path / "m.pt"
-    with config.patch("save.storage_alignment", alignment):
+    with config.patch("save.storage_alignment", alignment):  # pyright: ignore[reportAttributeAccessIssue]
         torch.save(values(), path)
     assert_agree(bridge.load(path), read_by_torch(path))
 
@@ -252,7 +256,7 @@ def test_the_legacy_stream_with_views_of_storages(tmp_path: Path) -> None:
             self.args = args
 
         def __reduce__(self) -> Any:
-            return torch._utils._rebuild_tensor_v2, self.args
+            return rebuild_tensor, self.args
 
     root, part = Opaque(), Opaque()
     hooks: OrderedDict[str, Any] = OrderedDict()
@@ -432,7 +436,7 @@ def _table() -> torch.nn.Module:
 
 
 def _tied() -> torch.nn.Module:
-    model = torch.nn.Sequential(OrderedDict(a=torch.nn.Linear(2, 2), b=torch.nn.Linear(2, 2)))
+    model: Any = torch.nn.Sequential(OrderedDict(a=torch.nn.Linear(2, 2), b=torch.nn.Linear(2, 2)))
     model.b.weight = model.a.weight
     return model
 

@@ -94,7 +94,7 @@ def views() -> dict[str, Callable[[], torch.Tensor]]:
         "conjugate, transposed and sliced": lambda: paired.conj().transpose(0, 3)[1:, :, ::2],
         "conjugate transpose": lambda: paired[0, 0].mH,
         "negative": lambda: paired.conj().imag,
-        "negative and conjugate": lambda: torch._neg_view(paired.conj()),
+        "negative and conjugate": lambda: torch._neg_view(paired.conj()),  # pyright: ignore[reportPrivateImportUsage]
         "diagonal": lambda: base[0, 0].diagonal(),
         "as real": lambda: torch.view_as_real(paired),
         "as complex": lambda: torch.view_as_complex(torch.arange(8.0).reshape(4, 2)),

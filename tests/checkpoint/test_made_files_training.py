@@ -26,10 +26,10 @@ _WARNINGS = ("UserWarning", "DeprecationWarning", "FutureWarning")
 pytestmark = pytest.mark.filterwarnings(*(f"ignore::{name}" for name in _WARNINGS))
 
 
-def network() -> nn.Module:
+def network() -> Any:
     torch.manual_seed(0)
-    layers = OrderedDict(embed=nn.Embedding(5, 4), norm=nn.BatchNorm1d(4), head=nn.Linear(4, 5))
-    model = nn.Sequential(layers)
+    layers: Any = OrderedDict(embed=nn.Embedding(5, 4), norm=nn.BatchNorm1d(4), head=nn.Linear(4, 5))
+    model: Any = nn.Sequential(layers)
     model.head.weight = model.embed.weight
     return model
 
@@ -172,11 +172,13 @@ def test_a_gradient_scaler(tmp_path: Path) -> None:
 def test_wrappers_and_their_prefixes(tmp_path: Path, zipped: bool) -> None:
     model = network()
     parallel = nn.DataParallel(model)
+    compiled: Any = torch.compile(model)
+    both: Any = torch.compile(parallel)
     averaged = torch.optim.swa_utils.AveragedModel(model)
     value = {
         "parallel": parallel.state_dict(),
-        "compiled": torch.compile(model).state_dict(),
-        "both": torch.compile(parallel).state_dict(),
+        "compiled": compiled.state_dict(),
+        "both": both.state_dict(),
         "averaged": averaged.state_dict(),
         "plain": model.state_dict(),
     }

@@ -30,8 +30,8 @@ PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 def with_metadata() -> OrderedDict[str, Any]:
-    state = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).state_dict()
-    assert state._metadata["1"] == {"version": 2}  # pyright: ignore[reportAttributeAccessIssue]
+    state: Any = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).state_dict()
+    assert state._metadata["1"] == {"version": 2}
     return state
 
 

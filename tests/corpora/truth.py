@@ -85,6 +85,7 @@ class Stub(torch.nn.Module):
     """An object of a class that is not imported: what the pickle says of it, and no behaviour."""
 
     path = ""
+    stub_items: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Stub":
         self = object.__new__(cls)
@@ -128,6 +129,7 @@ class InertUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         module = {"__builtin__": "builtins"}.get(module, module)
+        name = "range" if (module, name) == ("builtins", "xrange") else name
         if (module, name) in _PLAIN or _is_data_of_torch(module, name):
             return super().find_class(module, name)
         return type(name, (Stub,), {"path": f"{module}.{name}", "__module__": "stubs"})
@@ -350,8 +352,9 @@ class _Comparison:
     def _placeholder(self, ours: Any, theirs: Stub, where: str) -> None:
         assert isinstance(ours, C.Placeholder), f"{where}: {type(ours)}"
         assert ours.path == type(theirs).path, where
-        entries = [item for item in theirs.stub_items if isinstance(item, _Entry)]
-        items = [item for item in theirs.stub_items if not isinstance(item, _Entry)]
+        stored: list[Any] = theirs.stub_items
+        entries = [item for item in stored if isinstance(item, _Entry)]
+        items = [item for item in stored if not isinstance(item, _Entry)]
         self.visit(ours.args, theirs.stub_args, f"{where}.args")
         self.visit(ours.kwargs, theirs.stub_kwargs, f"{where}.kwargs")
         self.visit(ours.state, theirs.stub_state, f"{where}.state")

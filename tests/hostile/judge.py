@@ -23,6 +23,7 @@ from typing import Any
 
 import safetensors
 import torch
+from torch._utils import _rebuild_tensor_v2, _rebuild_tensor_v3
 
 import bridge
 from tests.corpora.truth import InertUnpickler, assert_agree, pickle_module, read_by_torch
@@ -49,8 +50,8 @@ def _tensor(rebuild: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _LENIENT = {
-    "_rebuild_tensor_v2": _tensor(torch._utils._rebuild_tensor_v2),
-    "_rebuild_tensor_v3": _tensor(torch._utils._rebuild_tensor_v3),
+    "_rebuild_tensor_v2": _tensor(_rebuild_tensor_v2),
+    "_rebuild_tensor_v3": _tensor(_rebuild_tensor_v3),
     "_rebuild_parameter": lambda data, _rg, _hooks: data,
 }
 

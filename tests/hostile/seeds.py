@@ -190,12 +190,12 @@ def _sharded(place: Any) -> None:
 
 
 def _distributed(place: Any) -> None:
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     net = Net()
     state = {"model": net.state_dict(), "step": 3}
     with tempfile.TemporaryDirectory() as made:
-        dcp.save(state, checkpoint_id=made, no_dist=True)
+        save(state, checkpoint_id=made, no_dist=True)
         data = sorted(file.name for file in Path(made).iterdir())
         kinds = {name: "pickle" if name == ".metadata" else "zips" for name in data}
         path = place(Seed("dcp", "net", "", kinds))
