@@ -26,7 +26,7 @@ import torch
 from torch._utils import _rebuild_tensor_v2, _rebuild_tensor_v3
 
 import bridge
-from tests.corpora.truth import InertUnpickler, assert_agree, pickle_module, read_by_torch
+from tests.corpora.truth import InertUnpickler, Stub, assert_agree, pickle_module, read_by_torch
 from tests.hostile.cases import Corpus
 from tests.hostile.mutations import write_zip
 
@@ -219,6 +219,8 @@ def judge(format: str, path: Path) -> tuple[str, str]:
     """Return "agrees", "differs" or "refuses" (torch does not read the file), and why."""
     try:
         theirs = TRUTHS[format](path)
+        if isinstance(theirs, Stub | torch.nn.Module):
+            _walkable(theirs)
     except Exception as error:
         return "refuses", f"{type(error).__name__}: {str(error)[:200]}"
     try:
@@ -232,6 +234,12 @@ def judge(format: str, path: Path) -> tuple[str, str]:
     except (AssertionError, LookupError, AttributeError) as error:
         return "differs", str(error)[:300] or traceback.format_exc()[-300:]
     return "agrees", ""
+
+
+def _walkable(value: Any) -> None:
+    """Raise if torch itself cannot make the state dict of a module."""
+    if "_modules" in value.__dict__:
+        value.state_dict()
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,8 @@ Each file is read in a process with an audit hook. While it is read, Python's ow
 what happens: an import, a compiled or executed code object, a started program, a connection, a file
 opened other than the one that is read. Any such event fails the case, whatever ``load`` raised. A
 hostile file must be *refused*: every way of reading raises a ``CheckpointError``. A file that only
-names classes nobody has heard of is *inert*: it may also be read, as placeholders.
+names classes nobody has heard of, or that would grow where it is read carelessly, is *inert*: it may
+also be read, as placeholders and as views.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.hostile import forged_archives, forged_programs, forged_tables
+from tests.hostile import forged_archives, forged_bulk, forged_programs, forged_tables
 from tests.hostile.forgery import Forgery
 from tests.hostile.processes import Died, Helper
 from tests.hostile.worker import ALLOWANCE
@@ -34,6 +35,7 @@ def forgeries() -> list[Forgery]:
         *forged_programs.forgeries(),
         *forged_archives.forgeries(),
         *forged_tables.forgeries(),
+        *forged_bulk.forgeries(),
     ]
     names = Counter(forgery.id for forgery in found)
     assert max(names.values()) == 1, names.most_common(1)
