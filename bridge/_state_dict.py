@@ -52,6 +52,7 @@ class _Save:
         self.definition = definition
         self.leaves = leaves
         self.inside = inside
+        self.saved: dict[int, Any] = {}
 
     def module(self, index: int, path: str, prefix: str, sd: StateDict) -> StateDict:
         """Put in what one module and its children have; ``prefix`` is all that stands before."""
@@ -85,12 +86,18 @@ class _Save:
         """A module's own entries, under its own names."""
         held = [(name, leaf) for name, leaf in node.parameters if leaf is not None]
         held += [(name, leaf) for name, leaf, keep in node.buffers if keep and leaf is not None]
-        own = {name: _widen(self.leaves[leaf], self.definition.leaves[leaf]) for name, leaf in held}
+        own = {name: self.leaf(leaf) for name, leaf in held}
         if node.cls.own_state_dict is not Module.own_state_dict:
             own = self.model.get_submodule(path).own_state_dict(own)
         if node.cls.get_extra_state is not Module.get_extra_state:
             own[EXTRA_STATE] = self.model.get_submodule(path).get_extra_state()
         return own
+
+    def leaf(self, leaf: int) -> Any:
+        """What is saved of a leaf: one array under all its names, so that files know of the tie."""
+        if leaf not in self.saved:
+            self.saved[leaf] = _widen(self.leaves[leaf], self.definition.leaves[leaf])
+        return self.saved[leaf]
 
 
 def _below(definition: Definition, where: Selector | None, leaves: Any) -> Callable[[str], bool]:
