@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         register_parameter as register_parameter,
         set_submodule as set_submodule,
     )
+    from bridge._save_checkpoint import save_checkpoint as save_checkpoint
     from bridge._state_dict import state_dict as state_dict
     from bridge._state_dict_type import (
         StateDict as StateDict,
@@ -117,6 +118,7 @@ _HOME = {
     "rename": "_names",
     "requires_grad": "_modes",
     "save": "checkpoint",
+    "save_checkpoint": "_save_checkpoint",
     "set_submodule": "_registration",
     "stack_module_state": "_functional_call",
     "state_dict": "_state_dict",

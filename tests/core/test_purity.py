@@ -1,5 +1,7 @@
 """Every JAX transform takes a model, whole or in part, and no model ever changes."""
 
+import tempfile
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,6 +180,11 @@ class Plain(nn.Module):
         return 2 * x
 
 
+def saved(model):
+    with tempfile.TemporaryDirectory() as folder:
+        bridge.save_checkpoint(model, f"{folder}/model.pt")
+
+
 PUBLIC = {
     "call": lambda m: ps.call(m, X, rng=0),
     "capture": lambda m: ps.capture(m, X, rng=0),
@@ -211,6 +218,7 @@ PUBLIC = {
         if name.startswith("register_") and name.endswith("_hook")
     },
     "audit": bridge.audit,
+    "save_checkpoint": saved,
     "repr": repr,
     "tree_map": lambda m: jax.tree.map(lambda a: a + 1, m),
 }
