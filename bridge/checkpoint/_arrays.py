@@ -18,8 +18,8 @@ from bridge.checkpoint.errors import Unwritable
 
 
 #: How much is hashed and written at once. It should stay in the processor's cache between the two,
-#: and Linux is several times slower at writes of more than a MiB into the cache of a file.
-PIECE = 512 << 10
+#: and Linux can be several times slower at writes of a MiB and more into the cache of a file.
+PIECE = 256 << 10
 
 #: Up to this size an array that is not dense is put in order in one step.
 _COPIED = 8 << 20
@@ -51,6 +51,12 @@ def as_array(value: object, path: str) -> np.ndarray | None:
                 advice="Save its numbers; for a JAX random key, jax.random.key_data(key)",
                 entry=path,
             ) from error
+    elif isinstance(value, np.ma.MaskedArray):
+        raise Unwritable(
+            "a masked array, whose mask no file has a place for",
+            advice="Save x.filled() or x.data, and x.mask beside it",
+            entry=path,
+        )
     array: Any = np.asarray(value)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

@@ -36,7 +36,8 @@ except ImportError:  # Windows has no such locks.
     fcntl = None
 
 
-_BUFFER = 256 << 10
+# Less than the pieces in which numbers come, which then go to the system without another copy.
+_BUFFER = 64 << 10
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:

@@ -296,6 +296,7 @@ class _PickleWriter:
         tensor = self._tensors.get(id(value)) or self._new_tensor(value, path)
         array, key, numel, offset, strides = tensor
         dtype = array.dtype
+        mark = len(self._out)
         head = self._heads.get(dtype)
         if head is None:
             self._head(dtype)
@@ -320,6 +321,8 @@ class _PickleWriter:
             self._dtype(dtype, path)
         # Tied entries are written as two tensors over one storage, as a state_dict has them.
         self._write(b"t", put(), b"R", put())
+        # One piece of memory in place of thirty.
+        self._out[mark:] = [b"".join(self._out[mark:])]
 
     def _head(self, dtype: np.dtype) -> None:
         """Write what comes before the key of a tensor's storage."""
@@ -333,7 +336,10 @@ class _PickleWriter:
         origin = id(value)
         array = self.arrays.get(origin)
         if array is None:
-            array = as_array(value, _text(path) if type(value) is not np.ndarray else "")
+            try:
+                array = as_array(value, "")
+            except Unwritable as error:
+                raise error.locate(entry=_text(path)) from error.__cause__
             if array is None:
                 raise _unwritable(value, _text(path))
             if array.dtype not in TORCH_NAME_OF:

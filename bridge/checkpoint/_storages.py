@@ -10,7 +10,8 @@ written that no saved array holds, so a slice that is saved alone is as long as 
 An array is the *host* of a storage when its own numbers fill a run of memory in some order of its
 axes. What has no host is made dense and has a storage of its own: what lies in memory with gaps,
 overlaps only in part with another, or runs backwards (PyTorch has no negative strides). So are
-arrays of another dtype over the same memory, which PyTorch refuses to save.
+arrays of another dtype over the same memory, which PyTorch refuses to save. A stride over an axis of
+one element means nothing, and is that of a contiguous tensor here.
 """
 
 from __future__ import annotations
