@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +22,14 @@ import numpy as np
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
 from bridge.checkpoint._dtypes import STORAGE_CLASS_OF, TORCH_NAME_OF
+from bridge.checkpoint._opcodes import BATCH, batches, get, integer, put, tuple_end, tuple_start
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
 from bridge.checkpoint._storages import Placed, dense, views
 from bridge.checkpoint.errors import CheckpointError, Unwritable, brief
 
 
-_BATCH = 1000
 _KEY_KINDS = (str, int, float, bool, type(None), bytes, tuple)
 _METADATA = object()
-_TUPLES = {1: b"\x85", 2: b"\x86", 3: b"\x87"}
 
 #: Where a value stands: what it is in, and its key or index there. Joined only for a message.
 _Path = tuple[Any, object] | None
@@ -122,22 +121,22 @@ class _PickleWriter:
         self._out.extend(parts)
 
     def _recall(self, key: Any) -> bool:
-        get = self._memo.get(key)
-        if get is None:
+        reference = self._memo.get(key)
+        if reference is None:
             return False
-        self._out.append(get)
+        self._out.append(reference)
         return True
 
     def _remember(self, key: Any) -> None:
         index = self._count
-        self._memo[key] = b"h%c" % index if index < 256 else b"j" + struct.pack("<I", index)
+        self._memo[key] = get(index)
         self._out.append(self._put())
 
     def _put(self) -> bytes:
         """Return the opcode that numbers the newest value, which nothing will refer to."""
         index = self._count
         self._count = index + 1
-        return b"q%c" % index if index < 256 else b"r" + struct.pack("<I", index)
+        return put(index)
 
     def _remember_id(self, value: Any) -> None:
         self._alive.append(value)
@@ -151,7 +150,7 @@ class _PickleWriter:
         self._write(b"N")
 
     def _int(self, value: int) -> None:
-        self._write(_int(value))
+        self._write(integer(value))
 
     def _float(self, value: float) -> None:
         self._write(b"G" + struct.pack(">d", value))
@@ -212,11 +211,10 @@ class _PickleWriter:
         if not value:
             self._write(b")")
             return
-        if len(value) > 3:
-            self._write(b"(")
+        self._write(tuple_start(len(value)))
         for index, item in enumerate(value):
             self._save(item, (path, index), depth + 1)
-        self._write(_TUPLES.get(len(value), b"t"))
+        self._write(tuple_end(len(value)))
         self._remember_id(value)
 
     def _list(self, value: list[Any], path: _Path, depth: int) -> None:
@@ -229,9 +227,9 @@ class _PickleWriter:
             self._save(value[0], (path, 0), depth + 1)
             self._write(b"a")
             return
-        for start in range(0, len(value), _BATCH):
+        for start in range(0, len(value), BATCH):
             self._write(b"(")
-            for index in range(start, min(start + _BATCH, len(value))):
+            for index in range(start, min(start + BATCH, len(value))):
                 self._save(value[index], (path, index), depth + 1)
             self._write(b"e")
 
@@ -243,7 +241,7 @@ class _PickleWriter:
             self._write(b"s")
             return
         pairs = iter(value.items())
-        for count in _batches(len(value)):
+        for count in batches(len(value)):
             self._write(b"(")
             for _ in range(count):
                 self._pair(next(pairs), path, depth)
@@ -253,8 +251,8 @@ class _PickleWriter:
         self._call("collections", "OrderedDict", lambda: self._write(b")"))
         self._remember_id(value)
         pairs = list(value.items())
-        for start in range(0, len(pairs), _BATCH):
-            batch = pairs[start : start + _BATCH]
+        for start in range(0, len(pairs), BATCH):
+            batch = pairs[start : start + BATCH]
             self._write(b"(" if len(batch) > 1 else b"")
             for pair in batch:
                 self._pair(pair, path, depth)
@@ -310,17 +308,17 @@ class _PickleWriter:
         # torch.save makes this string anew, so it is never a reference to an equal text.
         self._text(str(key), "storage key")
         self._text("cpu")
-        put = self._put
-        self._write(_int(numel), b"t", put(), b"Q", _int(offset))
-        self._write(self._ints(array.shape), put() if strides else b"")
-        self._write(self._ints(strides), put() if strides else b"", b"\x89")
+        new = self._put
+        self._write(integer(numel), b"t", new(), b"Q", integer(offset))
+        self._write(self._ints(array.shape), new() if strides else b"")
+        self._write(self._ints(strides), new() if strides else b"", b"\x89")
         # The tensor's hooks: none.
         self._name("collections", "OrderedDict")
-        self._write(b")R", put())
+        self._write(b")R", new())
         if dtype not in STORAGE_CLASS_OF:
             self._dtype(dtype, path)
         # Tied entries are written as two tensors over one storage, as a state_dict has them.
-        self._write(b"t", put(), b"R", put())
+        self._write(b"t", new(), b"R", new())
         # One piece of memory in place of thirty.
         self._out[mark:] = [b"".join(self._out[mark:])]
 
@@ -365,39 +363,10 @@ class _PickleWriter:
     def _ints(self, numbers: tuple[int, ...]) -> bytes:
         known = self._tuples.get(numbers)
         if known is None:
-            items = b"".join(map(_int, numbers))
-            start = b"(" if len(numbers) > 3 else b""
-            known = start + items + (_TUPLES.get(len(numbers), b"t") if numbers else b")")
+            size = len(numbers)
+            known = b"".join((tuple_start(size), *map(integer, numbers), tuple_end(size)))
             self._tuples[numbers] = known
         return known
-
-
-def _batches(count: int) -> Iterator[int]:
-    """Yield the sizes of the groups in which Python's pickler writes a plain dictionary."""
-    while count >= _BATCH:
-        yield _BATCH
-        count -= _BATCH
-        if not count:
-            # It only notices the end after a full group by opening another.
-            yield 0
-    if count:
-        yield count
-
-
-def _int(value: int) -> bytes:
-    if 0 <= value < 1 << 8:
-        return b"K%c" % value
-    if 0 <= value < 1 << 16:
-        return b"M" + struct.pack("<H", value)
-    if -(1 << 31) <= value < 1 << 31:
-        return b"J" + struct.pack("<i", value)
-    data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-    # to_bytes leaves a spare byte for some negative numbers; Python's pickles do not.
-    if value < 0 and len(data) > 1 and data[-1] == 0xFF and data[-2] & 0x80:
-        data = data[:-1]
-    if len(data) > 255:
-        raise Unwritable("an integer beyond 255 bytes, which torch.load refuses")
-    return b"\x8a" + bytes([len(data)]) + data
 
 
 def _text(path: _Path) -> str:

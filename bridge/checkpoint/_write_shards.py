@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
@@ -104,6 +104,33 @@ def split(sizes: Sequence[int], groups: Sequence[int], limit: int) -> list[list[
     return [sorted(shard) for shard in shards]
 
 
+class _Set(NamedTuple):
+    """A set of files that could be written.
+
+    Attributes:
+        names: The names in order.
+        holds: The names in each file.
+        total: The bytes of all arrays.
+        repeated: Names that are not written, and the name that has their array.
+        write: What writes the file of an index that is called so.
+    """
+
+    names: list[str]
+    holds: list[list[str]]
+    total: int
+    repeated: dict[str, str]
+    write: Callable[[int, str], _Write]
+
+    def index_text(self, files: Sequence[str]) -> bytes:
+        """Return the index for files of these names."""
+        where = {name: file for held, file in zip(self.holds, files, strict=True) for name in held}
+        index = {
+            "metadata": {**self.repeated, "total_size": self.total},
+            "weight_map": {name: where[name] for name in self.names if name in where},
+        }
+        return json.dumps(index, indent=2).encode() + b"\n"
+
+
 def write_shards(
     obj: Any,
     path: str,
@@ -116,64 +143,65 @@ def write_shards(
     """Write a mapping of arrays as a set of files; see :func:`bridge.checkpoint.save`."""
     folder, stem, suffix = _place(path)
     if suffix == _SAFETENSORS:
-        arrays = arrays_of(obj)
-        repeated = tied(arrays) if ties == "canonical" else {}
-        groups = storage_groups(list(arrays.values()))
-        sizes = [0 if name in repeated else array.nbytes for name, array in arrays.items()]
-        shards = split(sizes, groups, limit)
-        names = list(arrays)
-        plans = [
-            plan({names[at]: arrays[names[at]] for at in shard}, metadata, ties=ties, digests=digests)
-            for shard in shards
-        ]
-        total = sum(array.nbytes for planned in plans for array in planned.arrays.values())
-        holds = [list(planned.arrays) for planned in plans]
-
-        def write(index: int, name: str) -> _Write:
-            del name
-            return lambda file: write_safetensors(file, plans[index])
+        files = _safetensors_set(obj, limit, metadata, ties, digests)
+    elif metadata is None:
+        files = _torch_set(obj, limit, digests)
     else:
-        if metadata is not None:
-            raise Unwritable("metadata has a place in .safetensors files only")
-        sizes, groups = _storages(obj)
-        shards = split(sizes, groups, limit)
-        names = list(obj)
-        total = sum(sizes)
-        holds = [[names[at] for at in shard] for shard in shards]
-
-        def write(index: int, name: str) -> _Write:
-            pickle, storages = dump(_part(obj, holds[index]))
-            return lambda file: write_torch_zip(file, name, pickle, storages, digests=digests)
-
-    where = {name: index for index, held in enumerate(holds) for name in held}
-    order = [name for name in names if name in where]
-
-    def index_of(files: Sequence[str]) -> bytes:
-        weight_map = {name: files[where[name]] for name in order}
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        return json.dumps(index, indent=2).encode() + b"\n"
-
+        raise Unwritable("metadata has a place in .safetensors files only")
     folder.mkdir(parents=True, exist_ok=True)
     with folder_lock(folder):
         whole = re.escape(stem + suffix)
         remove_leftovers(folder, rf"{_set_names(stem, suffix)}|{whole}|{whole}\.index\.json")
-        if len(shards) == 1:
+        if len(files.holds) == 1:
             name = stem + suffix
-            write_atomically(folder / name, write(0, name))
+            write_atomically(folder / name, files.write(0, name))
             (folder / f"{name}.index.json").unlink(missing_ok=True)
             _remove(folder, _set_files(folder, stem, suffix))
         else:
-            _write_set(folder, stem, suffix, len(shards), write, index_of)
+            _write_set(folder, stem, suffix, files)
 
 
-def _write_set(
-    folder: Path,
-    stem: str,
-    suffix: str,
-    count: int,
-    write: Callable[[int, str], _Write],
-    index_of: Callable[[Sequence[str]], bytes],
-) -> None:
+def _safetensors_set(
+    obj: Any, limit: int, metadata: Mapping[str, str] | None, ties: str, digests: bool
+) -> _Set:
+    arrays = arrays_of(obj)
+    repeated = tied(arrays) if ties == "canonical" else {}
+    sizes = [0 if name in repeated else array.nbytes for name, array in arrays.items()]
+    names = list(arrays)
+    plans = [
+        plan({names[at]: arrays[names[at]] for at in shard}, metadata, ties=ties, digests=digests)
+        for shard in split(sizes, storage_groups(list(arrays.values())), limit)
+    ]
+    holds = [list(planned.arrays) for planned in plans]
+    written = {name for held in holds for name in held}
+
+    def write(index: int, name: str) -> _Write:
+        del name
+        return lambda file: write_safetensors(file, plans[index])
+
+    return _Set(
+        names,
+        holds,
+        sum(arrays[name].nbytes for name in written),
+        {name: kept for name, kept in repeated.items() if name not in written},
+        write,
+    )
+
+
+def _torch_set(obj: Any, limit: int, digests: bool) -> _Set:
+    sizes, groups = _storages(obj)
+    names = list(obj)
+    holds = [[names[at] for at in shard] for shard in split(sizes, groups, limit)]
+
+    def write(index: int, name: str) -> _Write:
+        pickle, storages = dump(_part(obj, holds[index]))
+        return lambda file: write_torch_zip(file, name, pickle, storages, digests=digests)
+
+    return _Set(names, holds, sum(sizes), {}, write)
+
+
+def _write_set(folder: Path, stem: str, suffix: str, files: _Set) -> None:
+    count = len(files.holds)
     index = folder / f"{stem}{suffix}.index.json"
     earlier = _set_files(folder, stem, suffix)
     live = _named_by(index, earlier)
@@ -181,17 +209,21 @@ def _write_set(
     def called(mark: str) -> list[str]:
         return [f"{stem}{mark}-{at:05d}-of-{count:05d}{suffix}" for at in range(1, count + 1)]
 
-    def commit(files: Sequence[str]) -> None:
+    def commit(names: Sequence[str]) -> None:
         def write_index(file: BinaryIO) -> None:
-            file.write(index_of(files))
+            file.write(files.index_text(names))
 
         write_atomically(index, write_index)
 
     proper = called("")
-    first = next(files for files in map(called, ("", *_MARKS)) if live.isdisjoint(files))
-    for at, name in enumerate(first):
-        # The archive's folder in a PyTorch file is called by the file's proper name.
-        write_atomically(folder / name, write(at, proper[at]))
+    first = next(names for names in map(called, ("", *_MARKS)) if live.isdisjoint(names))
+    try:
+        for at, name in enumerate(first):
+            # The archive's folder in a PyTorch file is called by the file's proper name.
+            write_atomically(folder / name, files.write(at, proper[at]))
+    except BaseException:
+        _remove(folder, first)
+        raise
     commit(first)
     kept = first
     if first != proper:

@@ -93,7 +93,7 @@ def test_ties_stay_together(tmp_path: Path) -> None:
 
     save(content, tmp_path / "one", shard_size=900, ties="canonical")
     index = json.loads((tmp_path / "one" / "model.safetensors.index.json").read_text())
-    assert index["metadata"]["total_size"] == 6028
+    assert index["metadata"] == {"total_size": 6028, "again": "z"}
     assert "again" not in index["weight_map"]
     with safe_open(tmp_path / "one" / index["weight_map"]["z"], "pt") as file:
         assert file.metadata() == {"format": "pt", "again": "z"}
@@ -225,6 +225,29 @@ def test_a_save_that_is_cut_short_leaves_one_set(tmp_path: Path, later: int) -> 
         assert len(os.listdir(folder)) == 5
     assert new_seen > 1
     assert last > 4
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.bin"])
+def test_a_save_that_fails_leaves_the_old_set_and_no_other_file(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(arrays(), tmp_path / name, shard_size=900)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    original = _write_shards.write_atomically
+    done = []
+
+    def fail(path: Path, write: Any) -> None:
+        if len(done) == 2:
+            raise OSError("No space left on device")
+        done.append(path)
+        original(path, write)
+
+    monkeypatch.setattr(_write_shards, "write_atomically", fail)
+    for size in (900, 400):
+        done.clear()
+        with pytest.raises(OSError, match="No space left"):
+            save(arrays(1), tmp_path / name, shard_size=size)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"weight_map": 1}', '{"weight_map": {"a": [1]}}'])
