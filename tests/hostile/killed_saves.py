@@ -8,6 +8,7 @@ process goes on with what is there, leftovers included.
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -54,6 +55,9 @@ def keep_saving(kind: str, folder: Path, number: int) -> None:
     """Save contents from ``number`` on, for ever, and print the number of each that is done."""
     name, options = KINDS[kind]
     (folder / name).parent.mkdir(exist_ok=True)
+    # What was written outlives the process, on the disk or not. Waiting for the disk would take most
+    # of the time, so that few kills met a write or a change of names.
+    os.fsync = lambda descriptor: None
     while True:
         save(content(number), folder / name, **options)
         print(number, flush=True)
