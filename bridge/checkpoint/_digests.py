@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bridge.checkpoint._arrays import pieces
+from bridge.checkpoint._packed import FLOAT4, pack
 from bridge.checkpoint.errors import BadFormat, brief
 
 
@@ -57,8 +58,13 @@ class Disagreement(NamedTuple):
 
 
 def digest(array: np.ndarray) -> str:
-    """Return the SHA-256 of an array's numbers, in row-major and little-endian order."""
+    """Return the SHA-256 of an array's numbers, in row-major and little-endian order.
+
+    Four-bit floats count as the bytes that two of them share in a file.
+    """
     sha256 = hashlib.sha256()
+    if array.dtype == FLOAT4:
+        array = pack(array, "")
     swapped = array.dtype.isnative == (sys.byteorder == "big")
     for piece in pieces(array, swapped=swapped and array.dtype.byteorder != "|"):
         sha256.update(piece)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +23,13 @@ from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
 from bridge.checkpoint._dtypes import STORAGE_CLASS_OF, TORCH_NAME_OF
 from bridge.checkpoint._opcodes import BATCH, batches, get, integer, put, tuple_end, tuple_start
+from bridge.checkpoint._packed import FLOAT4, TORCH_FLOAT4, pack
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
 from bridge.checkpoint._storages import Placed, dense, views
 from bridge.checkpoint.errors import CheckpointError, Unwritable, brief
 
 
+_STORAGE_CLASSES = {TORCH_NAME_OF[dtype]: name for dtype, name in STORAGE_CLASS_OF.items()}
 _KEY_KINDS = (str, int, float, bool, type(None), bytes, tuple)
 _METADATA = object()
 
@@ -37,6 +39,7 @@ _Path = tuple[Any, object] | None
 
 class _Tensor(NamedTuple):
     array: np.ndarray
+    torch_name: str
     key: int
     numel: int
     offset: int
@@ -52,13 +55,13 @@ def dump(value: object) -> tuple[bytes, list[np.ndarray]]:
     Raises:
         Unwritable: If there is no way to write something in ``value``; its path starts ``object``.
     """
-    writer = _PickleWriter({}, {})
+    writer = _PickleWriter({}, (), {})
     pickle = writer.dump(value)
     found = views(writer.arrays.values())
     if found:
         # Conversions are kept for the second pass: a new one would lie elsewhere in memory.
         placed = dict(zip(writer.arrays, map(found.get, range(len(writer.arrays))), strict=True))
-        writer = _PickleWriter(writer.arrays, placed)
+        writer = _PickleWriter(writer.arrays, writer.packed, placed)
         pickle = writer.dump(value)
     return pickle, writer.storages
 
@@ -68,15 +71,23 @@ class _PickleWriter:
 
     Args:
         arrays: Arrays that objects were converted to by an earlier pass, by the object's ``id``.
+        packed: The ``id`` of those objects whose arrays are packed four-bit floats.
         placed: By the same ``id``: the array's place in another one's storage, or None.
 
     Attributes:
         arrays: All arrays met, by the ``id`` of the object each was made of.
+        packed: As above.
         storages: The arrays whose row-major bytes are the storages 0, 1, ...
     """
 
-    def __init__(self, arrays: dict[int, np.ndarray], placed: dict[int, Placed | None]) -> None:
+    def __init__(
+        self,
+        arrays: dict[int, np.ndarray],
+        packed: Collection[int],
+        placed: dict[int, Placed | None],
+    ) -> None:
         self.arrays = dict(arrays)
+        self.packed = set(packed)
         self.storages: list[np.ndarray] = []
         self._placed = placed
         self._out: list[bytes] = []
@@ -84,7 +95,7 @@ class _PickleWriter:
         self._count = 0
         self._tensors: dict[int, _Tensor] = {}
         self._keys: dict[int, int] = {}
-        self._heads: dict[np.dtype, bytes] = {}
+        self._heads: dict[str, bytes] = {}
         self._tuples: dict[tuple[int, ...], bytes] = {}
         # Values whose identity is remembered must outlive the memo.
         self._alive: list[Any] = []
@@ -292,8 +303,7 @@ class _PickleWriter:
 
     def _tensor(self, value: object, path: _Path) -> None:
         tensor = self._tensors.get(id(value)) or self._new_tensor(value, path)
-        array, key, numel, offset, strides = tensor
-        dtype = array.dtype
+        array, dtype, key, numel, offset, strides = tensor
         mark = len(self._out)
         head = self._heads.get(dtype)
         if head is None:
@@ -315,16 +325,16 @@ class _PickleWriter:
         # The tensor's hooks: none.
         self._name("collections", "OrderedDict")
         self._write(b")R", new())
-        if dtype not in STORAGE_CLASS_OF:
-            self._dtype(dtype, path)
+        if dtype not in _STORAGE_CLASSES:
+            self._name("torch", dtype)
         # Tied entries are written as two tensors over one storage, as a state_dict has them.
         self._write(b"t", new(), b"R", new())
         # One piece of memory in place of thirty.
         self._out[mark:] = [b"".join(self._out[mark:])]
 
-    def _head(self, dtype: np.dtype) -> None:
+    def _head(self, dtype: str) -> None:
         """Write what comes before the key of a tensor's storage."""
-        typed = STORAGE_CLASS_OF.get(dtype)
+        typed = _STORAGE_CLASSES.get(dtype)
         self._name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
         self._write(b"((")
         self._text("storage")
@@ -340,7 +350,10 @@ class _PickleWriter:
                 raise error.locate(entry=_text(path)) from error.__cause__
             if array is None:
                 raise _unwritable(value, _text(path))
-            if array.dtype not in TORCH_NAME_OF:
+            if array.dtype == FLOAT4:
+                array = pack(array, _text(path))
+                self.packed.add(origin)
+            elif array.dtype not in TORCH_NAME_OF:
                 raise Unwritable(
                     f"an array of {array.dtype}, for which PyTorch has no tensor",
                     advice="Convert it to a number type of PyTorch, or leave this entry out",
@@ -354,10 +367,11 @@ class _PickleWriter:
         key = self._keys.setdefault(id(host), len(self.storages))
         if key == len(self.storages):
             self.storages.append(storage)
-        numel = storage.size if array.dtype in STORAGE_CLASS_OF else storage.nbytes
+        dtype = TORCH_FLOAT4 if origin in self.packed else TORCH_NAME_OF[array.dtype]
+        numel = storage.size if dtype in _STORAGE_CLASSES else storage.nbytes
         if placed is not None:
             strides = placed.strides
-        tensor = self._tensors[origin] = _Tensor(array, key, numel, offset, strides)
+        tensor = self._tensors[origin] = _Tensor(array, dtype, key, numel, offset, strides)
         return tensor
 
     def _ints(self, numbers: tuple[int, ...]) -> bytes:

@@ -28,6 +28,7 @@ import numpy as np
 from bridge.checkpoint._arrays import address, as_array, pieces
 from bridge.checkpoint._digests import BLANK, to_text
 from bridge.checkpoint._dtypes import SAFETENSORS_CODE_OF
+from bridge.checkpoint._packed import FLOAT4, SAFETENSORS_FLOAT4, check_pairs, pack, stored_size
 from bridge.checkpoint._source import ALIGNMENT
 from bridge.checkpoint.errors import Unwritable, brief
 
@@ -78,7 +79,9 @@ def arrays_of(tensors: object) -> dict[str, np.ndarray]:
             # The value is kept, too, lest another one gets its place in memory.
             converted[id(value)] = value, as_array(value, name)
         array = converted[id(value)][1]
-        if array is None or array.dtype not in SAFETENSORS_CODE_OF:
+        if array is not None and array.dtype == FLOAT4:
+            check_pairs(array, name)
+        elif array is None or array.dtype not in SAFETENSORS_CODE_OF:
             what = type(value).__name__ if array is None else f"{array.dtype} array"
             raise Unwritable(
                 f"a .safetensors file has no place for a {what}",
@@ -143,7 +146,10 @@ def write_safetensors(file: BinaryIO, plan: Plan) -> None:
     file.write(header(plan, hashes))
     for name in plan.order:
         sha256 = hashlib.sha256() if plan.digests else None
-        for piece in pieces(plan.arrays[name], swapped=sys.byteorder == "big"):
+        array = plan.arrays[name]
+        if array.dtype == FLOAT4:
+            array = pack(array, name)
+        for piece in pieces(array, swapped=sys.byteorder == "big"):
             if sha256 is not None:
                 sha256.update(piece)
             file.write(piece)
@@ -167,12 +173,13 @@ def header(plan: Plan, hashes: Mapping[str, str]) -> bytes:
     offsets = {}
     at = 0
     for name in plan.order:
-        offsets[name] = [at, at + plan.arrays[name].nbytes]
-        at += plan.arrays[name].nbytes
+        size = stored_size(plan.arrays[name])
+        offsets[name] = [at, at + size]
+        at += size
     table: dict[str, Any] = {_METADATA: metadata} if metadata else {}
     for name, array in plan.arrays.items():
         table[name] = {
-            "dtype": SAFETENSORS_CODE_OF[array.dtype],
+            "dtype": _code(array.dtype),
             "shape": array.shape,
             "data_offsets": offsets[name],
         }
@@ -187,4 +194,8 @@ def header(plan: Plan, hashes: Mapping[str, str]) -> bytes:
 
 
 def _place(array: np.ndarray) -> tuple[bool, int]:
-    return array.nbytes % ALIGNMENT != 0, -array.dtype.itemsize
+    return stored_size(array) % ALIGNMENT != 0, -array.dtype.itemsize
+
+
+def _code(dtype: np.dtype) -> str:
+    return SAFETENSORS_FLOAT4 if dtype == FLOAT4 else SAFETENSORS_CODE_OF[dtype]

@@ -37,6 +37,7 @@ from bridge.checkpoint._atomic import (
     sync_folder,
     write_atomically,
 )
+from bridge.checkpoint._packed import stored_size
 from bridge.checkpoint._pickle_writer import dump
 from bridge.checkpoint._storages import dense, storage_groups
 from bridge.checkpoint._write_safetensors import arrays_of, plan, tied, write_safetensors
@@ -166,7 +167,7 @@ def _safetensors_set(
 ) -> _Set:
     arrays = arrays_of(obj)
     repeated = tied(arrays) if ties == "canonical" else {}
-    sizes = [0 if name in repeated else array.nbytes for name, array in arrays.items()]
+    sizes = [0 if name in repeated else stored_size(array) for name, array in arrays.items()]
     names = list(arrays)
     plans = [
         plan({names[at]: arrays[names[at]] for at in shard}, metadata, ties=ties, digests=digests)
@@ -182,7 +183,7 @@ def _safetensors_set(
     return _Set(
         names,
         holds,
-        sum(arrays[name].nbytes for name in written),
+        sum(stored_size(arrays[name]) for name in written),
         {name: kept for name, kept in repeated.items() if name not in written},
         write,
     )
@@ -262,7 +263,7 @@ def _storages(obj: Any) -> tuple[list[int], list[int]]:
     sizes = [0] * len(found)
     for at, array, group in zip(positions, arrays, storage_groups(arrays), strict=True):
         groups[at] = positions[group]
-        sizes[at] = dense(array)[0].nbytes if groups[at] == at else 0
+        sizes[at] = stored_size(dense(array)[0]) if groups[at] == at else 0
     return sizes, groups
 
 

@@ -1,5 +1,7 @@
 """Arrays over the same memory, and arrays that lie in memory in any way, reach PyTorch right."""
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
-from bridge.checkpoint import load, save
+from bridge.checkpoint import Unwritable, load, save
 from bridge.checkpoint._arrays import pieces
+from bridge.checkpoint._digests import digest
 from bridge.checkpoint._storages import views
 from tests.checkpoint.agree import tensor_bytes
 from tests.checkpoint.test_write_torch import without_id
@@ -188,3 +192,32 @@ def test_large_arrays_leave_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
             assert max(map(len, found)) <= 64
             swapped = b"".join(pieces(view, swapped=True))
             assert swapped == view.astype(view.dtype.newbyteorder()).tobytes()
+
+
+def test_four_bit_floats_are_two_in_a_byte(tmp_path: Path) -> None:
+    """The bytes of torch's own files, whose first number of two is in the low bits."""
+    packed = torch.arange(0, 240, 10, dtype=torch.uint8).reshape(3, 8)
+    theirs = packed.view(torch.float4_e2m1fn_x2)
+    numbers = torch.stack([packed & 15, packed >> 4], -1).reshape(3, 16).numpy()
+    ours = numbers.view(ml_dtypes.float4_e2m1fn)
+    for folder in ("theirs", "ours"):
+        (tmp_path / folder).mkdir()
+    content = {"x": theirs, "tied": theirs.detach(), "bytes": packed.clone()}
+    torch.save(content, tmp_path / "theirs/m.pt")
+    save({"x": ours, "tied": ours, "bytes": packed.numpy()}, tmp_path / "ours/m.pt")
+    bytes_of = [(tmp_path / folder / "m.pt").read_bytes() for folder in ("theirs", "ours")]
+    assert without_id(bytes_of[0]) == without_id(bytes_of[1])
+
+    path = tmp_path / "m.safetensors"
+    save({"x": ours, "turned": np.asfortranarray(ours), "y": np.ones(3)}, path, digests=True)
+    with safe_open(path, "pt") as file:
+        for name in ("x", "turned"):
+            assert torch.equal(file.get_tensor(name).view(torch.uint8), packed)
+        recorded = json.loads(file.metadata()["sha256"])
+    expected = hashlib.sha256(packed.numpy().tobytes()).hexdigest()
+    assert recorded["x"] == recorded["turned"] == digest(ours) == expected
+
+    for odd in (ours[:, :3], ours[0, 0]):
+        for name in ("m.pt", "m.safetensors"):
+            with pytest.raises(Unwritable, match="whose last axis has no even length"):
+                save({"x": odd}, tmp_path / name)
