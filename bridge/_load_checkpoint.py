@@ -76,7 +76,7 @@ def load_checkpoint(
     dtype = _floating(dtype)
     leaf_of = {entry.name: entry.leaf for entry in definition.entries if entry.persistent}
     rules = rename if rename is None or callable(rename) else _listed(rename)
-    content = read_content(path, copy=False, together=False)
+    content = read_content(path, copy=False, together=_looks_at_values(definition))
     new_name = (lambda name: name) if rules is None else _names._compiled(rules)[0]
     values, inside = find_state(content.value, name, leaf_of, new_name)
     left_out = {old: new for old, new in content.file_metadata.items() if new_name(old) in leaf_of}
@@ -115,6 +115,15 @@ def load_checkpoint(
         notes=content.notes,
     )
     return load.model(), report
+
+
+def _looks_at_values(definition: Definition) -> bool:
+    """Whether a user's code sees the values on their way, and so needs arrays in one piece."""
+    return any(
+        any(hook.kind == "load_state_dict_pre" for hook in node.hooks)
+        or not node.cls.upgrade_state_dict.__module__.startswith("purestate.")
+        for node in definition.nodes
+    )
 
 
 def _floating(dtype: Any) -> Any:

@@ -24,6 +24,7 @@ from bridge._load_state_dict import check_fits, copying_failed
 from bridge.checkpoint._chunks import Chunked, part_of
 from bridge.checkpoint._parts import aligned
 from bridge.checkpoint._source import ALIGNMENT, place_of
+from bridge.checkpoint.errors import CheckpointError
 from purestate._abstract import AbstractArray, is_undrawn
 from purestate._definition import Definition
 
@@ -102,6 +103,8 @@ class Streams:
         except (OverflowError, TypeError) as error:
             self.errors.append(copying_failed(leaf.key, leaf, leaf.value, error))
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        except CheckpointError as error:
+            raise error.locate(entry=leaf.key) from error.__cause__
         progress.advance(leaf.value.nbytes)
         return array
 

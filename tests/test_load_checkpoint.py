@@ -16,8 +16,9 @@ import torch
 
 import bridge
 import purestate as ps
-from bridge import _load_progress
+from bridge import _load_progress, _streaming
 from bridge._load_report import LoadReport
+from bridge.checkpoint import Truncated
 from purestate import nn
 from tests.checkpoint.test_parts import read_so_far
 from tests.loading import WRITERS, Net, as_folder, as_safetensors, as_zip, assert_equal, torch_net
@@ -168,6 +169,21 @@ def test_replacing_the_file_is_safe(tmp_path: Path) -> None:
     assert np.all(np.asarray(model.x) == 1.25)
     path.unlink()
     assert np.all(np.asarray(model.x) == 1.25)
+
+
+def test_a_file_that_is_cut_short_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = as_safetensors(torch_net().state_dict(), tmp_path)
+    settle = _streaming.Streams.settle
+
+    def cut(self, leaves):
+        with open(path, "r+b") as file:
+            file.truncate(path.stat().st_size - 4)
+        return settle(self, leaves)
+
+    monkeypatch.setattr(_streaming.Streams, "settle", cut)
+    with pytest.raises(Truncated, match="became shorter") as caught:
+        bridge.load_checkpoint(Net(), path)
+    assert caught.value.entry in torch_net().state_dict()
 
 
 def test_a_loaded_model_outlives_a_step_that_donates_it(tmp_path: Path) -> None:

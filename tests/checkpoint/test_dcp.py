@@ -139,6 +139,21 @@ def test_into_a_model(job: Path, sharding: str | None) -> None:
         assert np.array_equal(np.asarray(ours[name]), tensor.numpy()), name
 
 
+def test_hooks_and_upgrades_see_whole_arrays(job: Path) -> None:
+    class Doubled(Net):
+        def upgrade_state_dict(self, state, version):
+            return state
+
+    def double(module, sd, *rest):
+        sd["0.weight"] = sd["0.weight"] * 2
+
+    hooked, _ = bridge.register_load_state_dict_pre_hook(Net(), double)
+    for model in (hooked, bridge.register_load_state_dict_pre_hook(Doubled(), double)[0]):
+        loaded, _ = bridge.load_checkpoint(model, job)
+        expected = by_torch(job)["model"]["0.weight"].numpy() * 2
+        assert np.array_equal(np.asarray(bridge.state_dict(loaded)["0.weight"]), expected)
+
+
 def test_a_part_reads_only_its_blocks(tmp_path: Path) -> None:
     tensor = torch.arange(4_000_000.0).reshape(4000, 1000)
     folder = saved(tmp_path / "ck", {"x": tensor, "other": torch.ones(1_000_000)})
