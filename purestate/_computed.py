@@ -35,6 +35,19 @@ class Computed(abc.ABC):
             RuntimeError: When no arrays give that value.
         """
 
+    @abc.abstractmethod
+    def write(self, module: Any, value: Any, path: str) -> None:
+        """``self.name = value`` in ``forward``: write the buffers that it is computed from.
+
+        Args:
+            module: The module, which runs.
+            value: What was assigned.
+            path: Where the module is, for errors.
+
+        Raises:
+            FrozenModelError: When it is not computed from buffers.
+        """
+
 
 def class_name(module: Any) -> str:
     """The name of a module's class as ``repr`` shows it."""

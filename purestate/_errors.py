@@ -136,6 +136,16 @@ def refuse_running_write(cls: type, path: str, name: str, kind: str | None) -> F
     )
 
 
+def refuse_computed_write(cls: type, path: str, name: str, source: str, line: str) -> FrozenModelError:
+    """The error for an assignment in ``forward`` to a name that is computed from a parameter."""
+    where = f"{path}.{name}" if path else name
+    return FrozenModelError(
+        f"cannot assign {cls.__name__}.{name} (at '{where}') in forward: it is computed from "
+        f"'{source}', and parameters change through gradients, between calls.\n"
+        f"    write: {line}   (after the call)"
+    )
+
+
 def leaked_write(path: str, name: str, kind: str = "buffer") -> LeakedWriteError:
     """The error for a write under another trace than the call's."""
     where = f"{path}.{name}" if path else name

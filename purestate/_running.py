@@ -252,6 +252,12 @@ class Running:
         member = self.node.lookup.get(name)
         kind = None if member is None else member.kind
         path = self.call.definition.path_of[self.index]
+        if member is not None and kind == "computed":
+            if not self.call.is_outer():
+                raise leaked_write(path, name)
+            member.target.value.write(view, value, path)
+            view.__dict__.pop(name, None)  # Who reads it next computes it anew.
+            return
         if member is None or kind not in ("buffer", "module") or member.target is None:
             raise refuse_running_write(self.node.cls, path, name, kind)
         if kind == "module":

@@ -48,14 +48,12 @@ def invert(modules: Sequence[Any], value: Any, rng: Any, strict: bool) -> Invers
     for position, module in reversed(list(enumerate(modules))):
         if not hasattr(module, "right_inverse"):
             if strict:
-                raise RuntimeError(
-                    f"parametrization {type(module).__name__} does not implement right_inverse."
-                )
+                raise no_inverse(module)
             continue
         part = Part.of(module)
         key = None if rng is None else jax.random.fold_in(rng, position)
         try:
-            value, changes = part.attempt("right_inverse", (value,), key, _settled)
+            value, changes = part.attempt("right_inverse", (value,), key, settled_inverse)
         except NotImplementedError:
             if strict:
                 raise
@@ -68,7 +66,12 @@ def invert(modules: Sequence[Any], value: Any, rng: Any, strict: bool) -> Invers
     return _undrawn(undrawn, value, tuple(parts), written)
 
 
-def _settled(value: Any) -> Any:
+def no_inverse(module: Any) -> RuntimeError:
+    """The error for a parametrization without a way back."""
+    return RuntimeError(f"parametrization {type(module).__name__} does not implement right_inverse.")
+
+
+def settled_inverse(value: Any) -> Any:
     """What a ``right_inverse`` may return."""
     if not is_tensor(value) and not isinstance(value, Sequence):
         raise ValueError(

@@ -5,7 +5,7 @@
 The name itself is a :class:`Parametrized`, a plain attribute that says how to compute.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,12 @@ import jax
 
 from bridge._opened import is_open, size
 from bridge.parametrize._drawing import undrawn_value
-from bridge.parametrize._inverse import invert
+from bridge.parametrize._inverse import invert, no_inverse, settled_inverse
 from bridge.parametrize._part import Part, is_tensor
 from purestate._abstract import AbstractArray, is_undrawn
 from purestate._building import typename
 from purestate._computed import Computed
+from purestate._errors import refuse_computed_write
 from purestate._keys import as_key
 from purestate._parameter import Box, Parameter
 from purestate.nn.container import ModuleDict, ModuleList
@@ -100,9 +101,8 @@ class ParametrizationList(ModuleList):
 
     def forward(self) -> jax.Array:
         """The value, through each parametrization in turn."""
-        names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
         first, *others = self
-        value = first(*(getattr(self, name) for name in names))
+        value = first(*(getattr(self, name) for name in original_names(self)))
         for parametrization in others:
             value = parametrization(value)
         return value
@@ -142,6 +142,23 @@ class Parametrized(Computed):
             raise KeyError(f"attribute '{self.name}' already exists")
         assign(list_of(module, self.name), value, as_key(0))
 
+    def write(self, module: Any, value: Any, path: str) -> None:
+        """Through ``right_inverse`` too, into the buffers that the originals are."""
+        chain = module.parametrizations[self.name]
+        if chain._parameters:
+            source = f"parametrizations.{self.name}.{next(iter(chain._parameters))}"
+            line = (
+                f'model = bridge.parametrize.set_parametrized(model, "{self.name}", value, at="{path}")'
+            )
+            raise refuse_computed_write(type(module), path, self.name, source, line)
+        value = checked_value(value)
+        for parametrization in reversed(list(chain)):
+            if not hasattr(parametrization, "right_inverse"):
+                raise no_inverse(parametrization)
+            value = settled_inverse(parametrization.right_inverse(value))
+        for name, array in inverted(chain, value, chain._buffers).items():
+            setattr(chain, name, array)
+
 
 def _value(part: Part) -> Any:
     part = part.evaluating()
@@ -170,18 +187,40 @@ def assign(chain: Any, value: Any, rng: Any) -> None:
         RuntimeError: When a parametrization has no ``right_inverse``.
         ValueError: When the inverses return something else than what is held.
     """
+    inverse = invert(list(chain), checked_value(value), rng, strict=True)
+    boxes = originals(chain)
+    arrays = inverted(chain, inverse.value, boxes)
+    inverse.write()
+    for name, array in arrays.items():
+        boxes[name].data = array
+
+
+def checked_value(value: Any) -> Any:
+    """The array that is assigned to a parametrized name."""
     if isinstance(value, Box):
         value = value.data
     if not is_tensor(value):
         raise TypeError(
             f"cannot assign '{typename(value)}' to a parametrized name (torch.Tensor expected)"
         )
-    inverse = invert(list(chain), value, rng, strict=True)
-    new = inverse.value
+    return value
+
+
+def inverted(chain: Any, new: Any, held: Mapping[str, Any]) -> dict[str, Any]:
+    """What the inverses gave, under the names of the originals.
+
+    Args:
+        chain: The list, which runs or is open.
+        new: An array, or a sequence of them.
+        held: What the originals are now, by name.
+
+    Raises:
+        ValueError: For something else than what is held.
+    """
     if chain.is_tensor:
         if not is_tensor(new):
             raise ValueError(f"`right_inverse` should return a tensor. Got {type(new).__name__}")
-        held, new = ["original"], [new]
+        new = [new]
     else:
         if is_tensor(new):
             raise ValueError(
@@ -192,18 +231,20 @@ def assign(chain: Any, value: Any, rng: Any) -> None:
                 "'right_inverse' must return a sequence of tensors of length "
                 f"{chain.ntensors}. Got a sequence of length {len(new)}."
             )
-        held = [f"original{index}" for index in range(chain.ntensors)]
-    boxes = [originals(chain)[name] for name in held]
-    for index, (box, array) in enumerate(zip(boxes, new, strict=True)):
-        if box.dtype != array.dtype:
+    arrays = dict(zip(original_names(chain), new, strict=True))
+    for index, (name, array) in enumerate(arrays.items()):
+        if held[name].dtype != array.dtype:
             what = "The tensor" if chain.is_tensor else f"Tensor {index}"
             raise ValueError(
                 f"{what} returned by `right_inverse` has dtype {array.dtype} "
-                f"while `{held[index]}` has dtype {box.dtype}"
+                f"while `{name}` has dtype {held[name].dtype}"
             )
-    inverse.write()
-    for box, array in zip(boxes, new, strict=True):
-        box.data = array
+    return arrays
+
+
+def original_names(chain: Any) -> list[str]:
+    """The names of the originals of a list, which runs or is open."""
+    return ["original"] if chain.is_tensor else [f"original{i}" for i in range(chain.ntensors)]
 
 
 def originals(chain: Any) -> dict[str, Box]:

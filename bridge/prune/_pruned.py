@@ -15,7 +15,7 @@ from bridge.prune._methods import BasePruningMethod, PruningContainer
 from purestate._abstract import AbstractArray, is_undrawn
 from purestate._building import read
 from purestate._computed import Computed
-from purestate._errors import UninitializedError
+from purestate._errors import UninitializedError, refuse_computed_write
 from purestate._parameter import as_array
 
 
@@ -49,6 +49,14 @@ class Pruned(Computed):
             f"'{self.name}_mask' is one.\n"
             f"    write: self.{self.name}_orig.data = value, or bridge.prune.remove(model, name) first"
         )
+
+    def write(self, module: Any, value: Any, path: str) -> None:
+        """Refused: a pruned name is a parameter's."""
+        del value
+        source = f"{self.name}_orig"
+        where = f"{path}.{source}" if path else source
+        line = f'model = purestate.replace(model, {{"{where}": value}})'
+        raise refuse_computed_write(type(module), path, self.name, source, line)
 
 
 def held(module: Any, name: str) -> Any:

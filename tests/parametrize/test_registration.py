@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -260,6 +261,85 @@ def test_a_buffer():
         return before, described(side, model)
 
     agree(ask, buffered)
+
+
+def counting(library):
+    class Net(library.Module):
+        def __init__(self):
+            super().__init__()
+            array = jnp.ones if library is nn else torch.ones
+            self.register_buffer("state", array((3, 3)))
+
+        def forward(self, x):
+            self.state = self.state * 0.5 + x
+            return self.state
+
+    return Net()
+
+
+@pytest.mark.parametrize("order", [("Scale",), ("RankOne",), ("Symmetric", "Scale")])
+def test_a_buffer_that_forward_writes_goes_through_the_inverse(order):
+    models = pair(counting)
+
+    def register(side):
+        model = models[side.name]
+        for kind in order:
+            model = tools(side).register_parametrization(
+                model, "state", getattr(classes(side), kind)(), unsafe=True
+            )
+        return model
+
+    theirs, ours = register(TORCH), register(OURS)
+    call = jax.jit(ps.call)
+    for x in np.linspace(1, 2, 27, dtype=np.float32).reshape(3, 3, 3):
+        y, ours = call(ours, x)
+        assert_close(y, theirs(torch.tensor(x)))
+        same_state(ours, theirs)
+
+
+def test_batch_norm_moves_parametrized_statistics():
+    plain = ps.init(nn.BatchNorm1d(3), 0)
+    model = plain
+    for name in ("running_mean", "running_var"):
+        model = bridge.parametrize.register_parametrization(model, name, classes(OURS).Scale())
+    for x in np.linspace(-1, 2, 24, dtype=np.float32).reshape(2, 4, 3):
+        y, model = ps.call(model, x)
+        z, plain = ps.call(plain, x)
+        assert_close(y, z)
+    assert_close(model.running_mean, plain.running_mean)
+    assert_close(model.running_var, plain.running_var)
+
+
+def test_what_forward_cannot_write():
+    class Writes(nn.Linear):
+        def forward(self, input):
+            self.weight = input
+            return input
+
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = bridge.parametrize.register_parametrization(
+                counting(nn), "state", classes(OURS).Scale()
+            )
+
+        def forward(self, x):
+            return jax.checkpoint(self.part)(x)
+
+    x = jnp.ones((3, 3))
+    normed = bridge.parametrize.weight_norm(ps.init(Writes(3, 3), 0))
+    with pytest.raises(
+        ps.FrozenModelError, match=r"write: model = bridge[.]parametrize[.]set_parametrized"
+    ):
+        normed(x)
+    pruned = bridge.prune.identity(ps.init(Writes(3, 3), 0), "weight")
+    with pytest.raises(ps.FrozenModelError, match="computed from 'weight_orig'"):
+        pruned(x)
+    one_way = bridge.parametrize.register_parametrization(counting(nn), "state", classes(OURS).Double())
+    with pytest.raises(RuntimeError, match=r"Double does not implement right_inverse"):
+        one_way(x)
+    with pytest.raises(ps.LeakedWriteError, match=r"'part[.]state' was written inside"):
+        ps.call(ps.init(Inside(), 0), x)
 
 
 @pytest.mark.parametrize("kind", ["Double", "RankOne"])
