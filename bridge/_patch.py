@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from purestate._call import receiver, run
+from purestate._errors import did_not_run
 from purestate._keys import as_key
 from purestate._lives import flatten, unflatten
 from purestate._running import Call
@@ -39,7 +40,7 @@ def patch(
 
     Raises:
         SelectorError: When a selector matches nothing.
-        RuntimeError: When a module did not run, or in a call of its own (``ps.call(self.block, x)``).
+        RuntimeError: When a module did not run, or as a value that was passed through a transform.
     """
     model, method = receiver(model)
     leaves, definition = flatten(model)
@@ -55,10 +56,7 @@ def patch(
     output = run(running, method, args, kwargs)
     missed = [definition.path_of[node] for node in found if node not in ran]
     if missed:
-        raise RuntimeError(
-            f"{missed} did not run in this call, or in a call of their own, and cannot be patched.\n"
-            "    write: the path of a module around it, which runs as self.block(x)"
-        )
+        raise did_not_run(missed, "patched")
     if not running.written:
         return output, model if model._life is None else unflatten(definition, leaves)
     return output, unflatten(definition, tuple(running.cells))

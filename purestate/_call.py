@@ -5,13 +5,13 @@
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MethodType
 from typing import Any
 
 from purestate._base import Base
 from purestate._definition import Definition
-from purestate._errors import stateful_call
+from purestate._errors import did_not_run, stateful_call
 from purestate._keys import as_key
 from purestate._lives import flatten, unflatten
 from purestate._running import Call
@@ -38,10 +38,14 @@ def call(model: Any, /, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any
     """
     model, method = receiver(model)
     leaves, definition = flatten(model)
-    running = Call(definition, leaves, as_key(rng))
+    # A part of a model that runs is watched here as it is there.
+    life: Any = model._life
+    running = Call(definition, leaves, as_key(rng), *(() if life is None else life.watched()))
     output = run(running, method, args, kwargs)
+    if running.records:
+        life.take(running.records)
     if not running.written:
-        return output, model if model._life is None else unflatten(definition, leaves)
+        return output, model if life is None else unflatten(definition, leaves)
     return output, unflatten(definition, tuple(running.cells))
 
 
@@ -113,12 +117,20 @@ def capture(
     Raises:
         SelectorError: When ``at`` matches nothing.
         LeakedWriteError: When a selected module runs inside a JAX transform within ``forward``.
+        RuntimeError: When nothing that a selector matches ran, or it ran as a value that was passed
+            through a transform.
     """
     model, method = receiver(model)
     leaves, definition = flatten(model)
+    selectors = [at] if isinstance(at, str | type) or not isinstance(at, Sequence) else at
+    groups = [select(definition, selector, leaves) for selector in selectors]
     chosen = select(definition, at, leaves)
     running = Call(definition, leaves, as_key(rng), chosen)
     output = run(running, method, args, kwargs)
+    ran = {node for node, _ in running.records}
+    for group in groups:
+        if ran.isdisjoint(group):
+            raise did_not_run(list(group.values()), "captured")
     if running.written or model._life is not None:
         model = unflatten(definition, tuple(running.cells))
     outputs: dict[str, Any] = {}

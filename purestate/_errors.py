@@ -171,6 +171,15 @@ def leaked_output(path: str) -> LeakedWriteError:
     )
 
 
+def did_not_run(paths: list[str], what: str) -> RuntimeError:
+    """The error for modules whose output was to be captured or patched, and that no call ran."""
+    return RuntimeError(
+        f"{paths} did not run in this call, or as a value that went through a JAX transform, and "
+        f"cannot be {what}.\n"
+        "    write: the path of a module around it, which runs as self.block(x)"
+    )
+
+
 def stateful_call(cls: type, names: list[str], kinds: set[str]) -> StatefulCallError:
     """The error for ``model(x)`` that changed buffers, or parameters (which ``max_norm`` does)."""
     shown = ", ".join(repr(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")

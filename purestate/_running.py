@@ -198,6 +198,23 @@ class Running:
             self.call.record(self.index, output)
         return output
 
+    def watched(self) -> tuple[Collection[int], Mapping[int, Callable[[Any], Any]]]:
+        """What is recorded and patched below, for a call of this module by itself."""
+        nodes, call = self.call.definition.submodule(self.index).nodes, self.call
+        chosen = {inner for inner, node in enumerate(nodes) if node in call.chosen}
+        patches = call.patches
+        return chosen, {i: patches[node] for i, node in enumerate(nodes) if node in patches}
+
+    def take(self, records: list[tuple[int, Any]]) -> None:
+        """Keep what such a call recorded.
+
+        Raises:
+            LeakedWriteError: Under another JAX trace than the call's.
+        """
+        nodes = self.call.definition.submodule(self.index).nodes
+        for node, output in records:
+            self.call.record(nodes[node], output)
+
     def next_key(self) -> jax.Array:
         """A fresh key for this module."""
         return self.call.draw(self.index)

@@ -75,15 +75,48 @@ def test_a_selector_that_matches_nothing(model):
         bridge.patch(model, {"9": jnp.zeros(())}, X)
 
 
-def test_a_module_that_runs_in_a_call_of_its_own_is_not_passed_over():
-    class Apart(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.part = nn.Linear(2, 2)
+class Apart(nn.Module):
+    """Runs its part in a call of its own, or through a transform."""
 
-        def forward(self, x):
-            y, self.part = ps.call(self.part, x)
-            return y
+    def __init__(self, through=None):
+        super().__init__()
+        self.part = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        self.head = nn.Linear(2, 2)
+        self.through = through
 
+    def forward(self, x):
+        y, self.part = (self.through or (lambda f: f))(ps.call)(self.part, x)
+        return self.head(y)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_a_module_that_runs_in_a_call_of_its_own(wrap):
+    model = ps.init(Apart(), 0)
+    y, after, outputs = wrap(ps.capture)(model, X)
+    assert set(outputs) == {"part.0", "part.1", "part", "head"}
+    np.testing.assert_allclose(outputs["part.0"], model.part[0](X), rtol=1e-6)
+    np.testing.assert_array_equal(outputs["head"], y)
+    assert int(after.part[1].num_batches_tracked) == 1
+    value = jnp.ones((3, 2))
+    y, after = wrap(bridge.patch)(model, {"part": value}, X)
+    np.testing.assert_allclose(y, model.head(value), rtol=1e-6)
+    assert int(after.part[1].num_batches_tracked) == 1
+
+
+def test_a_module_that_runs_as_a_value_is_not_passed_over():
+    model = ps.init(Apart(jax.checkpoint), 0)
     with pytest.raises(RuntimeError, match=r"\['part'\] did not run in this call"):
-        bridge.patch(ps.init(Apart(), 0), {"part": jnp.zeros((3, 2))}, X)
+        bridge.patch(model, {"part": jnp.zeros((3, 2))}, X)
+    for at in ("part", "part.*", ["head", nn.BatchNorm1d]):
+        with pytest.raises(RuntimeError, match=r"\['part.*'\] did not run in this call"):
+            ps.capture(model, X, at=at)
+    assert list(ps.capture(model, X)[2]) == ["head"]
+
+
+def test_a_call_of_its_own_inside_a_transform_is_refused():
+    class Inside(Apart):
+        def forward(self, x):
+            return jax.checkpoint(lambda x: ps.call(self.part, x)[0])(x)
+
+    with pytest.raises(ps.LeakedWriteError, match=r"the output of 'part\.0' is produced inside"):
+        ps.capture(ps.init(Inside(), 0), X)
