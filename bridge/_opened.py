@@ -65,6 +65,18 @@ def box_of(module: Any, name: str) -> Box | None:
     return own["_buffers"].get(name) if box is None else box
 
 
+def remember(box: Any, like: Any, stored_dtype: str | None) -> None:
+    """Let an array made of another one be saved in the wide dtype that the other one is saved in.
+
+    Args:
+        box: The box of the new array.
+        like: What it was made of.
+        stored_dtype: That one's; None where nothing was narrowed.
+    """
+    if box.dtype == like.dtype:
+        box.stored_dtype = stored_dtype
+
+
 def size(array: Any) -> str:
     """A shape as torch prints it."""
     return f"torch.Size({list(array.shape)})"

@@ -196,6 +196,12 @@ def _array(box: Box, name: str) -> Any:
     return data
 
 
+def settle(box: Box, name: str) -> None:
+    """Give an open box the array that its leaf would be; the dtype that JAX narrows is remembered."""
+    box.stored_dtype = box.stored_dtype or _narrowed(box.data)
+    box.data = _array(box, name)
+
+
 def narrow(data: Any, name: str) -> jax.Array:
     """A JAX array of a numpy array: a copy; integers that do not fit the narrower dtype raise.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from bridge._opened import is_open, size
+from bridge._opened import box_of, is_open, remember, size
 from bridge.parametrize._drawing import undrawn_value
 from bridge.parametrize._inverse import invert, no_inverse, settled_inverse
 from bridge.parametrize._part import Part, is_tensor
@@ -76,6 +76,7 @@ class ParametrizationList(ModuleList):
                     if isinstance(original, Parameter):
                         item = Parameter(item, original.requires_grad)
                     self._hold(f"original{index}", item, persistent)
+                    remember(box_of(self, f"original{index}"), old, original.stored_dtype)
             if not unsafe:
                 self._check(old, rng)
         except Exception:

@@ -8,7 +8,7 @@ from jax.scipy.linalg import expm
 
 from bridge._opened import changed
 from bridge.parametrize._registration import key_at, register
-from bridge.parametrize._spectral_norm import weight_of
+from bridge.parametrize._spectral_norm import remember_made, weight_of
 from purestate._module import Module
 from purestate._select import Selector
 
@@ -160,5 +160,6 @@ def orthogonal(
             )
         made = _Orthogonal(weight, chosen, use_trivialization=use_trivialization)
         register(module, name, made, True, key_at(rng, path, name))
+        remember_made(made, module, name, weight)
 
     return changed(model, change, at)

@@ -6,9 +6,9 @@ applied to an open copy, so what is refused leaves nothing behind.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-from bridge._opened import box_of, changed, size
+from bridge._opened import box_of, changed, remember, size
 from bridge.parametrize._list import (
     ParametrizationList,
     Parametrized,
@@ -21,10 +21,11 @@ from bridge.parametrize._list import (
 from bridge.parametrize._old_names import OldNames
 from bridge.parametrize._part import Part, is_tensor
 from purestate._building import typename
+from purestate._freeze import settle
 from purestate._keys import as_key, fold_name
 from purestate._module import Module
 from purestate._opening import adopt
-from purestate._parameter import Buffer, Parameter
+from purestate._parameter import Box, Buffer, Parameter
 from purestate._select import Selector
 from purestate.nn.container import ModuleDict
 
@@ -94,7 +95,8 @@ def register(module: Any, name: str, parametrization: Any, unsafe: bool, key: An
 
 
 def _start(module: Any, name: str, parametrization: Any, unsafe: bool, key: Any) -> None:
-    own, box = module.__dict__, box_of(module, name)
+    own, box = module.__dict__, cast(Box, box_of(module, name))
+    settle(box, name)
     saved = name not in own["_non_persistent_buffers_set"]
     chain = ParametrizationList([parametrization], box, unsafe, persistent=saved, rng=key)
     if not is_parametrized(module):
@@ -223,6 +225,7 @@ def _remove(module: Any, name: str, leave_parametrized: bool) -> None:
         else:
             box = Buffer(value)
             box.tagged = False
+        remember(box, value, next(iter(held.values())).stored_dtype)
     saved = not chain.__dict__["_non_persistent_buffers_set"]
     del own[name]
     del module.parametrizations[name]
@@ -283,6 +286,7 @@ def _transfer(source: Any, target: Any, names: list[str]) -> None:
             if original in copied:
                 chain[original].data = copied[original].data
                 chain[original].requires_grad = copied[original].requires_grad
+                chain[original].stored_dtype = copied[original].stored_dtype
 
 
 @contextmanager

@@ -6,14 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bridge._opened import box_of, changed
+from bridge._opened import box_of, changed, remember
 from bridge._renamed import name_of_draw
 from bridge.parametrize._drawing import original_name, weight_name
-from bridge.parametrize._list import drawable_value, is_parametrized, list_of
+from bridge.parametrize._list import drawable_value, is_parametrized, list_of, originals
 from bridge.parametrize._old_names import OldSpectralNorm
 from bridge.parametrize._part import is_tensor
 from bridge.parametrize._registration import key_at, register
 from purestate._abstract import AbstractArray, Initializer, is_undrawn
+from purestate._freeze import settle
 from purestate._hook_registration import register_open
 from purestate._module import Module
 from purestate._parameter import as_array
@@ -152,10 +153,19 @@ def weight_of(module: Any, name: str) -> Any:
     if is_parametrized(module, name):
         return drawable_value(module, name)
     box = box_of(module, name)
+    if box is not None:
+        settle(box, name)
     weight = module.__dict__.get(name) if box is None else as_array(box.data)
     if box is None and not is_tensor(weight):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     return weight
+
+
+def remember_made(made: Any, module: Any, name: str, weight: Any) -> None:
+    """Save the buffers that a parametrization made of a weight in the dtype that it is saved in."""
+    original = next(iter(originals(list_of(module, name)).values()))
+    for box in made.__dict__["_buffers"].values():
+        remember(box, weight, original.stored_dtype)
 
 
 def spectral_norm(
@@ -199,6 +209,7 @@ def spectral_norm(
         position = len(list_of(module, name)) if stacked else 0
         norm = _SpectralNorm(weight, n_power_iterations, axis, eps, beside=beside, rng=key)
         register(module, name, norm, False, key)
+        remember_made(norm, module, name, weight)
         if len(weight.shape) > 1:
             register_open(module, "load_state_dict_pre", OldSpectralNorm(name, position, norm.dim))
 

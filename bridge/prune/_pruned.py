@@ -9,13 +9,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from bridge._opened import box_of, is_open, size
+from bridge._opened import box_of, is_open, remember, size
 from bridge._renamed import Renamed
 from bridge.prune._methods import BasePruningMethod, PruningContainer
 from purestate._abstract import AbstractArray, is_undrawn
 from purestate._building import read
 from purestate._computed import Computed
 from purestate._errors import UninitializedError, refuse_computed_write
+from purestate._freeze import settle
 from purestate._parameter import as_array
 
 
@@ -86,6 +87,9 @@ def prune_with(
         AssertionError: For importance scores of another shape.
     """
     pruned = isinstance(module.__dict__.get(name), Pruned)
+    box = module.__dict__["_parameters"].get(name)
+    if box is not None:
+        settle(box, name)
     value = held(module, name)
     if importance_scores is None:
         importance_scores = value
@@ -96,9 +100,8 @@ def prune_with(
         )
     if pruned:
         mask = PruningContainer(method).compute_mask(importance_scores, held(module, f"{name}_mask"))
-        module.register_buffer(f"{name}_mask", mask)
+        module.__dict__["_buffers"][f"{name}_mask"].data = mask
         return
-    box = module.__dict__["_parameters"].get(name)
     if box is None:  # A buffer, or an array that is computed: the registration refuses it.
         module.register_parameter(f"{name}_orig", value)
         raise TypeError(f"'{name}' is None and cannot be pruned")
@@ -106,6 +109,7 @@ def prune_with(
     mask = method.compute_mask(importance_scores, default_mask=ones)
     module.register_parameter(f"{name}_orig", box)
     module.register_buffer(f"{name}_mask", mask)
+    remember(box_of(module, f"{name}_mask"), value, box.stored_dtype)
     if is_undrawn(box.data) and as_array(box.data).init is not None:
         original = as_array(box.data)
         box.data = original.update(init=Renamed(original.init, without_suffix))

@@ -52,6 +52,42 @@ def test_a_file_to_torch_and_back(tmp_path):
     same_state(again, theirs)
 
 
+NORMS = {
+    "weight_norm": lambda utils, layer: utils.weight_norm(layer),
+    "spectral_norm": lambda utils, layer: utils.spectral_norm(layer),
+    "orthogonal": lambda utils, layer: utils.orthogonal(layer),
+    "both": lambda utils, layer: utils.spectral_norm(utils.weight_norm(layer)),
+    "removed": lambda utils, layer: utils.remove_parametrizations(utils.weight_norm(layer), "weight"),
+}
+
+
+def kept_dtypes(sd):
+    return {name: str(value.dtype).removeprefix("torch.") for name, value in sd.items()}
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("how", ["loaded", "undrawn", "drawn", "constructor"])
+def test_a_float64_weight_is_saved_as_one(kind, how):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = NORMS[kind](P, nn.Linear(3, 3, dtype="float64"))
+
+    theirs = torch.nn.Linear(3, 3, dtype=torch.float64)
+    expected = {name: value.numpy().copy() for name, value in theirs.state_dict().items()}
+    if how == "constructor":
+        ours = Net().fc
+    else:
+        ours = nn.Linear(3, 3, dtype="float64" if how != "loaded" else None)
+        if how == "loaded":
+            ours, _ = bridge.load_state_dict(ours, expected, assign=True)
+        ours = NORMS[kind](P, ps.init(ours, 0) if how == "drawn" else ours)
+    assert all(leaf.dtype == jnp.float32 for leaf in ours._leaves)
+    assert kept_dtypes(bridge.state_dict(ours)) == kept_dtypes(
+        NORMS[kind](tools(TORCH), theirs).state_dict()
+    )
+
+
 def old_weight_norm(dim):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

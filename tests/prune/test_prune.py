@@ -537,3 +537,16 @@ def test_container():
 def test_arrays_of_torch_stay_with_torch():
     models = pair(linear)
     assert list(arrays(models["torch"].state_dict())) == list(bridge.state_dict(models["purestate"]))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_mask_of_a_float64_weight_is_saved_as_torch_does(times):
+    theirs = torch.nn.Linear(4, 3, dtype=torch.float64)
+    sd = {name: value.numpy().copy() for name, value in theirs.state_dict().items()}
+    ours, _ = bridge.load_state_dict(nn.Linear(4, 3), sd, assign=True)
+    for _ in range(times):
+        torch_prune.l1_unstructured(theirs, "weight", 2)
+        ours = prune.l1_unstructured(ours, "weight", 2)
+    assert {name: str(value.dtype) for name, value in bridge.state_dict(ours).items()} == {
+        name: str(value.dtype).removeprefix("torch.") for name, value in theirs.state_dict().items()
+    }
