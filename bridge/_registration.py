@@ -6,11 +6,13 @@ open copy, so a refused registration leaves nothing behind.
 
 from typing import Any
 
+from bridge._places import in_its_module
 from purestate._edit import edit
 from purestate._parameter import Parameter
 from purestate._select import Selector
 
 
+@in_its_module
 def register_parameter(model: Any, name: str, value: Any, *, at: Selector = "") -> Any:
     """The model with a parameter registered (``torch.nn.Module.register_parameter``).
 
@@ -37,6 +39,7 @@ def register_parameter(model: Any, name: str, value: Any, *, at: Selector = "") 
     return edit(model, change, at)
 
 
+@in_its_module
 def register_buffer(
     model: Any, name: str, value: Any, persistent: bool = True, *, at: Selector = ""
 ) -> Any:
@@ -56,6 +59,7 @@ def register_buffer(
     return edit(model, lambda module: module.register_buffer(name, value, persistent), at)
 
 
+@in_its_module
 def register_module(model: Any, name: str, module: Any, *, at: Selector = "") -> Any:
     """The model with a child registered (``torch.nn.Module.register_module``).
 
@@ -84,6 +88,7 @@ def set_submodule(model: Any, target: str, module: Any, strict: bool = False) ->
     return edit(model, lambda root: root.set_submodule(target, module, strict))
 
 
+@in_its_module
 def delete(model: Any, name: str, *, at: Selector = "") -> Any:
     """The model without a parameter, buffer, child or plain attribute (``del module.name``).
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import expm
 
 from bridge._opened import changed
+from bridge._places import in_its_module
 from bridge.parametrize._registration import key_at, register
 from bridge.parametrize._spectral_norm import remember_made, weight_of
 from purestate._module import Module
@@ -113,6 +114,7 @@ def _made_orthogonal(A: jax.Array) -> jax.Array:
     return Q * jnp.sign(jnp.diagonal(R, axis1=-2, axis2=-1))[..., None, :]
 
 
+@in_its_module
 def orthogonal(
     model: Any,
     name: str = "weight",

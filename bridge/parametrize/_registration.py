@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from bridge._opened import box_of, changed, remember, size
+from bridge._places import in_its_module
 from bridge.parametrize._list import (
     ParametrizationList,
     Parametrized,
@@ -30,6 +31,7 @@ from purestate._select import Selector
 from purestate.nn.container import ModuleDict
 
 
+@in_its_module
 def register_parametrization(
     model: Any,
     name: str,
@@ -157,6 +159,7 @@ def _check_stacked(module: Any, name: str, parametrization: Any, key: Any) -> No
         raise ValueError(text.format("shape", name, size(value), size(back)))
 
 
+@in_its_module
 def set_parametrized(model: Any, name: str, value: Any, *, at: Selector = "", rng: Any = 0) -> Any:
     """The model with a parametrized name set to a value, through each ``right_inverse``.
 
@@ -186,6 +189,7 @@ def _check_parametrized(module: Any, name: str) -> None:
         raise ValueError(f"Module {module} does not have a parametrization on {name}")
 
 
+@in_its_module
 def remove_parametrizations(
     model: Any, name: str, leave_parametrized: bool = True, *, at: Selector = ""
 ) -> Any:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bridge._opened import box_of, changed, remember
+from bridge._places import in_its_module
 from bridge._renamed import name_of_draw
 from bridge.parametrize._drawing import original_name, weight_name
 from bridge.parametrize._list import drawable_value, is_parametrized, list_of, originals
@@ -168,6 +169,7 @@ def remember_made(made: Any, module: Any, name: str, weight: Any) -> None:
         remember(box, weight, original.stored_dtype)
 
 
+@in_its_module
 def spectral_norm(
     model: Any,
     name: str = "weight",

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bridge._opened import changed
+from bridge._places import in_its_module
 from bridge.parametrize._old_names import OldWeightNorm
 from bridge.parametrize._registration import key_at, register
 from purestate._hook_registration import register_open
@@ -38,6 +39,7 @@ def _norm_except(weight: jax.Array, dim: int) -> jax.Array:
     return jnp.sqrt(jnp.sum(jnp.square(jnp.abs(weight)), axis=axes, keepdims=True))
 
 
+@in_its_module
 def weight_norm(model: Any, name: str = "weight", dim: int | None = 0, *, at: Selector = "") -> Any:
     """The model with a weight ``g * v / |v|`` (``torch.nn.utils.parametrizations.weight_norm``).
 

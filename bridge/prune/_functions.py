@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from bridge._opened import changed, is_open
+from bridge._places import in_its_module
 from bridge.prune._methods import (
     BasePruningMethod,
     CustomFromMask,
@@ -23,6 +24,7 @@ from purestate._lives import flatten
 from purestate._select import Selector, select
 
 
+@in_its_module
 def apply(
     model: Any,
     name: str,
@@ -240,6 +242,7 @@ def _joined(values: list[Any]) -> Any:
     return jnp.concatenate([jnp.ravel(value) for value in values])
 
 
+@in_its_module
 def remove(model: Any, name: str, *, at: Selector = "") -> Any:
     """The model with a pruned parameter as a plain one, zeros included.
 
