@@ -42,7 +42,7 @@ def call(model: Any, /, *args: Any, rng: Any = None, **kwargs: Any) -> tuple[Any
     life: Any = model._life
     running = Call(definition, leaves, as_key(rng), *(() if life is None else life.watched()))
     output = run(running, method, args, kwargs)
-    if running.records:
+    if life is not None:
         life.take(running.records)
     if not running.written:
         return output, model if life is None else unflatten(definition, leaves)
