@@ -28,7 +28,9 @@ from purestate._parameter import Box, Buffer, Parameter
 from purestate._session import INTERNAL, REGISTRIES, Open, current_session
 
 
-RESERVED = frozenset({"_parts", "_leaves", "_definition", "_registered_hooks", "_life", "_origin"})
+RESERVED = frozenset(
+    {"_parts", "_leaves", "_definition", "_registered_hooks", "_computed_names", "_life", "_origin"}
+)
 """The names that purestate itself gives to every module."""
 
 
@@ -52,6 +54,7 @@ def start(module: Base) -> None:
         _buffers={},
         _non_persistent_buffers_set=set(),
         _registered_hooks=((), 0),
+        _computed_names={},
         _modules={},
     )
 
@@ -174,7 +177,8 @@ def _check_name(kind: str, name: str) -> None:
 
 
 def _check_free(module: Base, name: str, registry: str) -> None:
-    if hasattr(module, name) and name not in module.__dict__[registry]:
+    own = module.__dict__
+    if name in own["_computed_names"] or (hasattr(module, name) and name not in own[registry]):
         raise KeyError(f"attribute '{name}' already exists")
 
 
@@ -250,7 +254,7 @@ def delete(module: Base, name: str) -> None:
 
 
 def read(module: Base, name: str) -> Any:
-    """``module.name`` where Python's own look-up found nothing: the three registries."""
+    """``module.name`` where Python's own look-up found nothing: registries, and what is computed."""
     own = module.__dict__
     if name == "_parts":
         raise BuildError(
@@ -263,6 +267,8 @@ def read(module: Base, name: str) -> Any:
         if members is not None and name in members:
             value = members[name]
             return value.data if isinstance(value, Buffer) and not value.tagged else value
+    if name in own.get("_computed_names", ()):
+        return own["_computed_names"][name].compute(module)
     raise AttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
 
 

@@ -53,6 +53,10 @@ def class_name(module: Any) -> str:
     """The name of a module's class as ``repr`` shows it."""
     life = module._life
     node = module._definition.nodes[0] if life is None else getattr(life, "node", None)
-    attributes = [a.value for a in node.attributes] if node else module.__dict__.values()
+    attributes = (
+        [a.value for a in node.attributes]
+        if node
+        else module.__dict__.get("_computed_names", {}).values()
+    )
     prefixes = dict.fromkeys(a.class_prefix for a in attributes if isinstance(a, Computed))
     return "".join(prefixes) + type(module).__name__

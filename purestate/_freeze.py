@@ -122,7 +122,7 @@ def _close_node(module: Base, nodes: dict[Base, int], boxes: dict[Box, int]) -> 
         tuple((name, number(nodes, child)) for name, child in own["_modules"].items()),
         tuple(
             _close_attribute(module, name, value, nodes, boxes)
-            for name, value in own.items()
+            for name, value in [*own.items(), *own["_computed_names"].items()]
             if name not in INTERNAL
         ),
         bool(own["training"]),

@@ -14,7 +14,6 @@ import numpy as np
 from purestate import _building as building
 from purestate._attributes import resolve
 from purestate._base import Base, Origin, origin, set_parts
-from purestate._computed import Computed
 from purestate._definition import Definition, Node
 from purestate._errors import (
     REMEDIES,
@@ -176,8 +175,8 @@ def write(module: Base, name: str, value: Any) -> None:
     if isinstance(life, Open):
         if isinstance(getattr(type(module), name, None), property):
             object.__setattr__(module, name, value)
-        elif isinstance(computed := module.__dict__.get(name), Computed):
-            computed.assign(module, value)
+        elif name in module.__dict__.get("_computed_names", ()):
+            module.__dict__["_computed_names"][name].assign(module, value)
         else:
             building.assign(module, name, value)
     elif type(life) is Running:
@@ -190,10 +189,10 @@ def delete(module: Base, name: str) -> None:
     """``del module.name``."""
     if not isinstance(module._life, Open):
         raise refuse_delete(type(module), name)
-    if isinstance(computed := module.__dict__.get(name), Computed):
+    if name in module.__dict__.get("_computed_names", ()):
         raise AttributeError(
             f"'{name}' of {type(module).__name__} is computed from other arrays, which deleting it "
-            f"would leave behind.\n    write: {computed.removal}"
+            f"would leave behind.\n    write: {module.__dict__['_computed_names'][name].removal}"
         )
     building.delete(module, name)
 
@@ -212,6 +211,8 @@ def names(module: Base) -> Iterator[str]:
         yield from (name for name, _ in view.members(view.root, kind))
     if module._life is None:
         yield from module._definition.nodes[0].lookup
+    elif isinstance(module._life, Open):
+        yield from module.__dict__.get("_computed_names", ())
 
 
 # Walking.

@@ -9,6 +9,7 @@ from typing import Any
 from purestate._abstract import UninitializedArray
 from purestate._attributes import thaw
 from purestate._base import Base, Origin, Token, origin as origin_of
+from purestate._computed import Computed
 from purestate._definition import Definition
 from purestate._parameter import (
     Box,
@@ -75,13 +76,16 @@ def open_tables(
             _life=life,
             training=node.training,
             _registered_hooks=(node.hooks, node.registered),
+            _computed_names={},
             _parameters={name: box_at(leaf) for name, leaf in node.parameters},
             _buffers={name: box_at(leaf) for name, leaf, _ in node.buffers},
             _non_persistent_buffers_set={name for name, _, keep in node.buffers if not keep},
             _modules={name: module_at(child) for name, child in node.modules},
         )
         for attribute in node.attributes:
-            module.__dict__[attribute.name] = thaw(attribute.value, module_at, box_at)
+            own = module.__dict__
+            own = own["_computed_names"] if isinstance(attribute.value, Computed) else own
+            own[attribute.name] = thaw(attribute.value, module_at, box_at)
     return modules[0]
 
 

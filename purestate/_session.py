@@ -16,7 +16,14 @@ from purestate._parameter import Box, Buffer
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 INTERNAL = frozenset(
-    {*REGISTRIES, "_non_persistent_buffers_set", "_registered_hooks", "training", "_life"}
+    {
+        *REGISTRIES,
+        "_non_persistent_buffers_set",
+        "_registered_hooks",
+        "_computed_names",
+        "training",
+        "_life",
+    }
 )
 """The names in an open module's ``__dict__`` that are not plain attributes."""
 

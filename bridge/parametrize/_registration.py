@@ -105,7 +105,7 @@ def _start(module: Any, name: str, parametrization: Any, unsafe: bool, key: Any)
         module.parametrizations = ModuleDict()
     module.parametrizations[name] = chain
     delattr(module, name)
-    own[name] = Parametrized(name)
+    own["_computed_names"][name] = Parametrized(name)
 
 
 def _append(module: Any, name: str, parametrization: Any, unsafe: bool, key: Any) -> None:
@@ -118,7 +118,7 @@ def _append(module: Any, name: str, parametrization: Any, unsafe: bool, key: Any
 
 def _check_stacked(module: Any, name: str, parametrization: Any, key: Any) -> None:
     """That a parametrization maps the values of a name to such values, and back."""
-    value = module.__dict__[name].compute(module)
+    value = Parametrized(name).compute(module)
     part = Part.of(parametrization)
 
     def settled(output: Any) -> Any:
@@ -231,7 +231,7 @@ def _remove(module: Any, name: str, leave_parametrized: bool) -> None:
             box.tagged = False
         remember(box, value, next(iter(held.values())).stored_dtype)
     saved = not chain.__dict__["_non_persistent_buffers_set"]
-    del own[name]
+    del own["_computed_names"][name]
     del module.parametrizations[name]
     if not is_parametrized(module):
         del module.parametrizations

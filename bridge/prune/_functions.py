@@ -263,8 +263,7 @@ def remove(model: Any, name: str, *, at: Selector = "") -> Any:
 def is_pruned(model: Any) -> bool:
     """Whether anything in a model is pruned (``torch.nn.utils.prune.is_pruned``)."""
     if is_open(model):
-        return any(
-            isinstance(value, Pruned) for module in model.modules() for value in vars(module).values()
-        )
+        rules = (rule for part in model.modules() for rule in vars(part)["_computed_names"].values())
+        return any(isinstance(rule, Pruned) for rule in rules)
     definition = flatten(model)[1]
     return any(isinstance(a.value, Pruned) for node in definition.nodes for a in node.attributes)

@@ -67,8 +67,7 @@ def held(module: Any, name: str) -> Any:
     box = box_of(module, name)
     if box is not None:
         return as_array(box.data)
-    value = module.__dict__.get(name)
-    return value.compute(module) if isinstance(value, Computed) else read(module, name)
+    return read(module, name)
 
 
 def without_suffix(name: str) -> str:
@@ -86,7 +85,7 @@ def prune_with(
         TypeError: When it is not a parameter.
         AssertionError: For importance scores of another shape.
     """
-    pruned = isinstance(module.__dict__.get(name), Pruned)
+    pruned = isinstance(module.__dict__["_computed_names"].get(name), Pruned)
     box = module.__dict__["_parameters"].get(name)
     if box is not None:
         settle(box, name)
@@ -114,13 +113,13 @@ def prune_with(
         original = as_array(box.data)
         box.data = original.update(init=Renamed(original.init, without_suffix))
     del module.__dict__["_parameters"][name]
-    module.__dict__[name] = Pruned(name)
+    module.__dict__["_computed_names"][name] = Pruned(name)
 
 
 def bake(module: Any, name: str) -> None:
     """Make a plain parameter of a pruned name of an open module."""
     own = module.__dict__
-    pruned = own.get(name)
+    pruned = own["_computed_names"].get(name)
     if not isinstance(pruned, Pruned):
         raise ValueError(
             f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
@@ -134,5 +133,5 @@ def bake(module: Any, name: str) -> None:
     box = own["_parameters"].pop(f"{name}_orig")
     box.data = value
     delattr(module, f"{name}_mask")
-    del own[name]
+    del own["_computed_names"][name]
     module.register_parameter(name, box)

@@ -196,6 +196,50 @@ def test_assigning_in_a_constructor():
     assert ours.error == theirs.error == ("KeyError", "\"attribute 'weight' already exists\"")
 
 
+def test_reading_in_a_constructor():
+    def build(side):
+        class Net(side.nn.Module):
+            def __init__(self):
+                super().__init__()
+                utils, linear = tools(side), side.nn.Linear
+                self.fc = utils.weight_norm(linear(3, 4))
+                self.fixed = linear(2, 2)
+                array = side.array([[1.0, 2.0], [3.0, 4.0]])
+                self.fixed.weight = side.nn.Parameter(array, requires_grad=False)
+                self.fixed = utils.register_parametrization(
+                    self.fixed, "weight", classes(side).Double()
+                )
+                self.shape = tuple(self.fc.weight.shape)
+                self.numbers = [[float(x) for x in row] for row in self.fixed.weight]
+                self.listed = "weight" in dir(self.fixed), hasattr(self.fc, "weight")
+                self.errors = [
+                    outcome(lambda: self.fc.register_module("weight", linear(1, 1))),
+                    outcome(lambda: self.fc.register_buffer("weight", side.array([1.0]))),
+                    outcome(lambda: self.fc.get_parameter("weight")),
+                ]
+
+        return Net()
+
+    theirs, ours = build(TORCH), build(OURS)
+    assert ours.shape == theirs.shape == (4, 3)
+    assert ours.numbers == theirs.numbers == [[2.0, 4.0], [6.0, 8.0]]
+    assert ours.listed == theirs.listed
+    assert list(map(list, ours.errors)) == list(map(list, theirs.errors))
+
+
+def test_a_pruned_name_in_a_constructor():
+    seen = []
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = bridge.prune.identity(nn.Linear(3, 4), "weight")
+            seen.append(self.fc.weight.shape)
+
+    assert bridge.prune.is_pruned(Net())
+    assert seen == [(4, 3)]
+
+
 @pytest.mark.parametrize("kind", ONE)
 @pytest.mark.parametrize("leave", [True, False])
 def test_removing(kind, leave):
