@@ -80,4 +80,5 @@ def _name(text: str) -> str:
     """The pattern of one name of a glob."""
     stands_for = {"*": "[^.]*", "?": "[^.]"}
     parts: list[str] = re.findall(r"\[[^\]]+\]|.", text)
-    return "".join(part if len(part) > 1 else stands_for.get(part) or re.escape(part) for part in parts)
+    pattern = (part if len(part) > 1 else stands_for.get(part) or re.escape(part) for part in parts)
+    return "(?=[^.])" * bool(parts) + "".join(pattern)  # No name is empty: "*" is not the root.

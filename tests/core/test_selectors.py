@@ -42,6 +42,8 @@ def paths(selector):
          + ["layer1.inner.conv1", "layer1.inner.bn1", "layer1.inner.bn2"]),
         ("layer[0-9]", ["layer1"]),
         ("*1*", ["layer1", "layer10"]),
+        ("*", ["layer1", "layer10", "shared"]),
+        ("layer1.*", ["layer1.conv1", "layer1.bn1", "layer1.bn2", "layer1.inner"]),
         ("shared", ["shared"]),
         (Dense, ["layer1.conv1", "layer1.inner.conv1", "layer10.conv1"]),
         (lambda path, module: path.endswith("inner"), ["layer1.inner"]),
