@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
 
     demo = commands.add_parser("demo", help="train a small model and carry it to PyTorch's files")
-    demo.add_argument("--out", metavar="DIR", type=Path, help="where to put the demo's files")
+    demo.add_argument("--out", metavar="DIR", type=Path, help="where to put the demo's files (here)")
     demo.add_argument("--epochs", metavar="N", type=_positive, help="how long to train")
     demo.set_defaults(command=_demo)
 

@@ -1,5 +1,6 @@
 """Spectral normalisation: a weight divided by its largest singular value, which iterations estimate."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +82,8 @@ class _SpectralNorm(Module):
 
 def _matrix(weight: jax.Array, dim: int) -> jax.Array:
     """The weight with the axis of outputs first and the others as one."""
-    return jnp.moveaxis(weight, dim, 0).reshape(weight.shape[dim], -1)
+    rows = jnp.moveaxis(weight, dim, 0)
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))  # -1 is no number beside a zero.
 
 
 def _normalised(vector: jax.Array, eps: float) -> jax.Array:

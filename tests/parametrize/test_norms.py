@@ -117,6 +117,17 @@ def test_spectral_norm_of_a_vector():
     compare_gradients(theirs, ours, x)
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_spectral_norm_of_nothing(shape):
+    theirs, ours = both_sides(
+        lambda utils, model: utils.spectral_norm(model), lambda library: library.Linear(*shape)
+    )
+    assert ours.weight.shape == tuple(theirs.weight.shape)
+    y, _ = ps.call(ours, jnp.ones((2, shape[0])))
+    assert_close(y, theirs(torch.ones(2, shape[0])))
+
+
 def test_the_vectors_start_near_the_largest_singular_value():
     model = bridge.parametrize.spectral_norm(pair(linear)["purestate"])
     expected = jnp.linalg.norm(model.parametrizations.weight.original, 2)
