@@ -13,7 +13,7 @@ it sees single examples, as the module's ``forward`` does.
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,25 @@ from purestate._warning import warn
 Grads = tuple[Any, ...]
 
 
+class Level(NamedTuple):
+    """One ``vmap`` around a tap, whose arrays have the mapped axis in front.
+
+    Attributes:
+        axes: The mapped axis of each residual.
+        name: The axis name, for collectives in a hook.
+        spmd_name: The mesh axes that the mapped axis is split over.
+    """
+
+    axes: tuple[int | None, ...]
+    name: Any
+    spmd_name: Any
+
+    def map(self, function: Callable[..., Any], arguments: int) -> Callable[..., Any]:
+        """A function of the residuals, and of arguments that have the axis in front, over the axis."""
+        in_axes = (list(self.axes), *(0 for _ in range(arguments)))
+        return jax.vmap(function, in_axes=in_axes, axis_name=self.name, spmd_axis_name=self.spmd_name)
+
+
 class Pull(NamedTuple):
     """What the transpose of a tap does.
 
@@ -38,23 +57,22 @@ class Pull(NamedTuple):
         active: Which of the tapped arrays are differentiated.
         has_token: Whether the token is tapped too, after the arrays. Behind ``forward`` it is missing
             where no input is differentiated: that tap runs all hooks then.
-        levels: For each ``vmap`` around, from the inside out, the axes of the residuals; the tapped
-            arrays have it in front.
+        levels: Each ``vmap`` around, from the inside out.
     """
 
     link: "Link"
     is_output: bool
     active: tuple[int, ...]
     has_token: bool
-    levels: tuple[tuple[int | None, ...], ...] = ()
+    levels: tuple[Level, ...] = ()
 
     def back(self, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
         """The cotangents that go on, after the hooks."""
         between = self.link.between
         if self.is_output:
             function = functools.partial(self.link.at_outputs, self.active, not self.has_token)
-            for axes in self.levels:
-                function = jax.vmap(function, in_axes=(list(axes), 0))
+            for level in self.levels:
+                function = level.map(function, 1)
             cotangents, grad_output = function(list(residuals), list(cotangents))
             if self.has_token:
                 between.grad_output = grad_output
@@ -63,8 +81,8 @@ class Pull(NamedTuple):
         if grad_output is None or not cotangents:  # Not by way of the output, or not to an input.
             return cotangents
         function = functools.partial(self.link.at_inputs, self.active)
-        for axes in self.levels:
-            function = jax.vmap(function, in_axes=(list(axes), 0, 0))
+        for level in self.levels:
+            function = level.map(function, 2)
         return function(list(residuals), list(cotangents), grad_output)
 
 
@@ -127,23 +145,24 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, count: int, pull: Pull
 
 
 def _batch(
-    operands: Sequence[Any], axes: Sequence[int | None], *, count: int, pull: Pull
-) -> tuple[list[Any], list[int]]:
-    mapped = zip(operands, axes, strict=True)
-    size = next(x.shape[axis] for x, axis in mapped if axis is not None)
+    mapped: Any, operands: Sequence[Any], axes: Sequence[int | None], *, count: int, pull: Pull
+) -> tuple[list[Any], list[int | None]]:
+    if all(axis is None for axis in axes):
+        return tap_p.bind(*operands, count=count, pull=pull), [None] * count
     # All of them get the axis, so that the cotangents of all are those of single examples.
     tapped = [
-        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        jnp.broadcast_to(x, (mapped.size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
         for x, axis in zip(operands[:count], axes[:count], strict=True)
     ]
-    deeper = pull._replace(levels=(*pull.levels, tuple(axes[count:])))
+    level = Level(tuple(axes[count:]), mapped.name, mapped.spmd_name)
+    deeper = pull._replace(levels=(*pull.levels, level))
     outputs = tap_p.bind(*tapped, *operands[count:], count=count, pull=deeper)
     return outputs, [0] * count
 
 
 ad.primitive_jvps[tap_p] = _jvp
 ad.primitive_transposes[tap_p] = _transpose
-batching.primitive_batchers[tap_p] = _batch
+batching.fancy_primitive_batchers[tap_p] = _batch
 mlir.register_lowering(tap_p, lambda ctx, *operands, count, pull: list(operands[:count]))
 
 

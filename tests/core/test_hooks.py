@@ -96,6 +96,23 @@ def test_no_tracer_is_left_behind():
         jax.jit(jax.grad(loss, (0, 1)))(hooked(), X)
 
 
+def test_under_vmap_a_hook_may_use_the_name_of_the_axis():
+    def average(module, grad_input, grad_output):
+        return tuple(jax.lax.pmean(grad, "examples") for grad in grad_input)
+
+    layer = ps.init(nn.Linear(2, 2), 0)
+    layer, _ = bridge.register_full_backward_hook(layer, average)
+    x = jnp.arange(6.0).reshape(3, 2)
+
+    def loss(row):
+        return jnp.sum(layer(row) ** 2)
+
+    inside = jax.grad(lambda x: jnp.sum(jax.vmap(loss, axis_name="examples")(x)))(x)
+    outside = jax.vmap(jax.grad(loss), axis_name="examples")(x)
+    np.testing.assert_allclose(inside, outside, rtol=1e-5)
+    np.testing.assert_allclose(outside, jnp.tile(outside[:1], (3, 1)), rtol=1e-6)
+
+
 def test_under_vmap_a_hook_sees_single_examples():
     seen = []
 
