@@ -13,6 +13,7 @@ drew is put back, layer by layer, as a loop would have left it.
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -250,8 +251,8 @@ def _scanned(
 
     columns = (
         tuple(jnp.stack(column) for column in zip(*(layer.arrays for layer in layers), strict=True)),
-        None if outer is None or outer.rng is None else _table(layers, outer.words_of),
-        None if outer is None or outer.rng is None else _table(layers, outer.drawn),
+        None if outer is None or outer.rng is None else _words(layers, outer),
+        None if outer is None or outer.rng is None else _counts(layers, outer, {}),
     )
     try:
         # Traced here, once, so that the layers can still run as a loop if they turn out to differ.
@@ -261,6 +262,8 @@ def _scanned(
     except _OtherOutput:
         return None
     structure = jax.tree.structure(shapes)
+    if outer is not None and outer.rng is not None:
+        columns = *columns[:2], _counts(layers, outer, left[0].draws)
 
     def step(x: Any, row: Any) -> tuple[Any, Any]:
         flat = jaxpr_as_fun(traced)(*jax.tree.leaves((x, *row)))
@@ -272,9 +275,25 @@ def _scanned(
     return (x,)
 
 
-def _table(layers: list[_Layer], of: Any) -> jax.Array:
-    """One row a layer, one entry a node."""
-    return jnp.stack([jnp.stack([jnp.asarray(of(node)) for node in la.nodes]) for la in layers])
+def _words(layers: list[_Layer], outer: Call) -> jax.Array:
+    """The hash of each node's name: one row a layer, one entry a node."""
+    words = outer.words_of
+    return jnp.stack([jnp.stack([jnp.asarray(words(node)) for node in la.nodes]) for la in layers])
+
+
+def _counts(layers: list[_Layer], outer: Call, draws: dict[int, int]) -> jax.Array:
+    """How many keys each node has drawn before its turn, which a node of several layers has before.
+
+    Args:
+        layers: One row each.
+        outer: The call they run in.
+        draws: How many keys each node of a layer draws in a turn.
+    """
+    rows, earlier = [], Counter[int]()
+    for layer in layers:
+        rows.append(jnp.stack([jnp.asarray(outer.drawn(n) + earlier[n]) for n in layer.nodes]))
+        earlier.update({layer.nodes[inner]: count for inner, count in draws.items()})
+    return jnp.stack(rows)
 
 
 def _alike(output: Any, x: Any) -> bool:

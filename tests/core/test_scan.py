@@ -101,6 +101,32 @@ def test_two_scans_of_the_same_layers_draw_on():
     close(bridge.state_dict(after), bridge.state_dict(wanted))
 
 
+def test_layers_that_share_what_draws():
+    class Sharing(nn.Module):
+        def __init__(self, dropout):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.dropout = dropout
+
+        def forward(self, x):
+            return x + self.dropout(self.dropout(self.linear(x)))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dropout = nn.Dropout(0.5)
+            self.layers = nn.ModuleList(Sharing(self.dropout) for _ in range(4))
+
+        def forward(self, x):
+            return self.dropout(ps.scan(self.layers, ps.scan(self.layers, self.dropout(x))))
+
+    model = ps.init(Net(), 0)
+    expected, _ = ps.call(model, X, rng=5)
+    assert "scan" in primitives(lambda model: ps.call(model, X, rng=5), model)
+    actual, _ = jax.jit(lambda model: ps.call(model, X, rng=5))(model)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
 def test_gradients_and_names():
     scanned, looped = pair()
 
