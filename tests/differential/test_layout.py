@@ -37,7 +37,7 @@ def test_the_slots_of_a_module_1():
     ]
     assert [name for name in ours if name in theirs] == shared
     assert all(name.endswith("hooks") or "hook" in name for name in theirs.keys() - shared)
-    assert ours.keys() - shared == {"_life", "_registered_hooks"}
+    assert ours.keys() - shared == {"_life", "_registered_hooks", "_computed_names"}
     for name in shared:
         assert type(ours[name]) is type(theirs[name])
         assert ours[name] == theirs[name]
