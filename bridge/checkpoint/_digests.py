@@ -6,7 +6,7 @@ in row-major order, the first byte the least significant: the same on every mach
 format, and for every layout in memory. They are written as the JSON text of an object from names to
 64 hexadecimal digits.
 
-The functions here are pure. Where the text stands in a file is the formats' affair.
+The functions here are pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from bridge.checkpoint.errors import BadFormat, brief
 
 
 _HEX = re.compile(r"[0-9a-f]{64}")
+
+#: Where digests stand: a record of a ``.pt`` file, by storage, and a text of a safetensors file.
+RECORD = ".data/sha256.json"
+TEXT = "sha256"
 
 #: What stands where a digest will stand once the numbers have been written.
 BLANK = "0" * 64
@@ -43,20 +47,6 @@ class Sha256(Protocol):
         ...
 
 
-class Disagreement(NamedTuple):
-    """What :func:`check` found.
-
-    Attributes:
-        changed: Names whose numbers are not the ones that were written.
-        missing: Names that have a digest but no array.
-        unrecorded: Names that have an array but no digest.
-    """
-
-    changed: tuple[str, ...]
-    missing: tuple[str, ...]
-    unrecorded: tuple[str, ...]
-
-
 def digest(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's numbers, in row-major and little-endian order.
 
@@ -69,28 +59,6 @@ def digest(array: np.ndarray) -> str:
     for piece in pieces(array, swapped=swapped and array.dtype.byteorder != "|"):
         sha256.update(piece)
     return sha256.hexdigest()
-
-
-def digests_of(arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Return the digest of every array; an array that several names share is hashed once."""
-    known: dict[int, str] = {}
-    result = {}
-    for name, array in arrays.items():
-        if id(array) not in known:
-            known[id(array)] = digest(array)
-        result[name] = known[id(array)]
-    return result
-
-
-def check(recorded: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> Disagreement:
-    """Compare arrays with the digests that were recorded of them."""
-    common = {name: array for name, array in arrays.items() if name in recorded}
-    found = digests_of(common)
-    return Disagreement(
-        changed=tuple(name for name in found if found[name] != recorded[name]),
-        missing=tuple(name for name in recorded if name not in arrays),
-        unrecorded=tuple(name for name in arrays if name not in recorded),
-    )
 
 
 def to_text(digests: Mapping[str, str]) -> str:

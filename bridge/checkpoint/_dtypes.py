@@ -6,10 +6,8 @@ dtypes (``torch.float32``), and safetensors' codes (``F32``). NumPy has no bfloa
 pickled over a typed storage. The others came later and are pickled over untyped bytes, with the
 dtype beside them.
 
-Two formats have no NumPy dtype of their own. ``complex32`` comes as a record of two half floats.
-PyTorch's ``float4_e2m1fn_x2`` and safetensors' ``F4`` put two numbers into a byte, the first in its
-lower half; here they are the ``float4_e2m1fn`` numbers themselves, one to a byte, so that the last
-dimension is twice as long as PyTorch writes it (safetensors counts numbers, as NumPy does).
+``complex32`` has no NumPy dtype of its own, and comes as a record of two half floats. Four-bit
+floats, which files have two to a byte, are the affair of `_packed.py`.
 """
 
 from __future__ import annotations
@@ -17,12 +15,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from bridge.checkpoint._packed import FLOAT4, SAFETENSORS_FLOAT4, TORCH_FLOAT4
+
 
 COMPLEX32 = np.dtype([("real", np.float16), ("imag", np.float16)])
-FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
-
-#: Formats with two numbers to a byte.
-PACKED = frozenset([FLOAT4])
 
 #: Storage class name to dtype, for the dtypes that have a storage class.
 STORAGE_CLASSES: dict[str, np.dtype] = {
@@ -47,7 +43,7 @@ TORCH_DTYPES: dict[str, np.dtype] = {
     "complex32": COMPLEX32,
     "complex64": np.dtype(np.complex64),
     "complex128": np.dtype(np.complex128),
-    "float4_e2m1fn_x2": FLOAT4,
+    TORCH_FLOAT4: FLOAT4,
     "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
@@ -86,7 +82,7 @@ UNSUPPORTED_STORAGE_CLASSES: frozenset[str] = frozenset(["QUInt4x2Storage", "QUI
 #: safetensors code to dtype.
 SAFETENSORS_DTYPES: dict[str, np.dtype] = {
     "BOOL": np.dtype(np.bool_),
-    "F4": FLOAT4,
+    SAFETENSORS_FLOAT4: FLOAT4,
     "U8": np.dtype(np.uint8),
     "I8": np.dtype(np.int8),
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
@@ -112,10 +108,10 @@ UNSUPPORTED_SAFETENSORS_DTYPES: frozenset[str] = frozenset(["F6_E2M3", "F6_E3M2"
 
 STORAGE_CLASS_OF: dict[np.dtype, str] = {dtype: name for name, dtype in STORAGE_CLASSES.items()}
 TORCH_NAME_OF: dict[np.dtype, str] = {
-    dtype: name for name, dtype in TORCH_DTYPES.items() if dtype not in PACKED
+    dtype: name for name, dtype in TORCH_DTYPES.items() if dtype != FLOAT4
 }
 SAFETENSORS_CODE_OF: dict[np.dtype, str] = {
-    dtype: code for code, dtype in SAFETENSORS_DTYPES.items() if dtype not in PACKED
+    dtype: code for code, dtype in SAFETENSORS_DTYPES.items() if dtype != FLOAT4
 }
 
 
@@ -144,17 +140,3 @@ def resolve_marks(numbers: np.ndarray, *, conj: bool, neg: bool) -> None:
         np.conjugate(numbers, out=numbers)
     if neg:
         np.negative(numbers, out=numbers)
-
-
-def unpack(packed: np.ndarray) -> np.ndarray:
-    """Return the numbers of bytes that hold two each, along the last dimension.
-
-    Args:
-        packed: An array of a dtype in ``PACKED`` whose elements are bytes of the file.
-
-    Returns:
-        An array of the same dtype with the last dimension doubled.
-    """
-    pairs = packed.view(np.uint8)
-    numbers = np.stack([pairs & 0x0F, pairs >> 4], axis=-1)
-    return numbers.reshape(*packed.shape[:-1], packed.shape[-1] * 2).view(packed.dtype)

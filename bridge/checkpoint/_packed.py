@@ -31,6 +31,20 @@ def pack(array: np.ndarray, path: str) -> np.ndarray:
     return bits[..., 0::2] | bits[..., 1::2] << 4
 
 
+def unpack(packed: np.ndarray) -> np.ndarray:
+    """Return the numbers of ``packed``, whose elements are bytes of a file, along its last axis.
+
+    Args:
+        packed: A ``float4_e2m1fn`` array of shape (..., n).
+
+    Returns:
+        A ``float4_e2m1fn`` array of shape (..., 2n).
+    """
+    pairs = packed.view(np.uint8)
+    numbers = np.stack([pairs & 0xF, pairs >> 4], axis=-1)
+    return numbers.reshape(*packed.shape[:-1], packed.shape[-1] * 2).view(FLOAT4)
+
+
 def check_pairs(array: np.ndarray, path: str) -> None:
     """Refuse an array whose last axis does not consist of pairs."""
     if not array.ndim or array.shape[-1] % 2:

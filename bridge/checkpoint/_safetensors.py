@@ -18,18 +18,17 @@ import numpy as np
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._dtypes import (
-    PACKED,
     SAFETENSORS_DTYPES,
     UNSUPPORTED_SAFETENSORS_DTYPES,
     swapped,
-    unpack,
 )
+from bridge.checkpoint._packed import FLOAT4, unpack
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import described, naturals, truth_values
 from bridge.checkpoint.errors import BadFormat, Truncated, Unsupported, brief
 
 
-_MAX_HEADER = 100_000_000
+MAX_HEADER = 100_000_000
 _MAX_DIMS = 64
 _METADATA = "__metadata__"
 _ENTRY_KEYS = frozenset(["dtype", "shape", "data_offsets"])
@@ -41,7 +40,7 @@ def looks_like_safetensors(file: FileBytes) -> bool:
     if file.size < 9:
         return False
     length = int.from_bytes(file.read(0, 8), "little")
-    if not 2 <= length <= _MAX_HEADER:
+    if not 2 <= length <= MAX_HEADER:
         return False
     start = file.read(8, min(64, file.size - 8)).lstrip(_SPACE)
     return start.startswith(b"{")
@@ -49,8 +48,8 @@ def looks_like_safetensors(file: FileBytes) -> bool:
 
 def _read_header(file: FileBytes) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(file.read(0, 8), "little")
-    if length > _MAX_HEADER:
-        raise BadFormat(f"a header of {length} bytes; {_MAX_HEADER} is the limit", record="header")
+    if length > MAX_HEADER:
+        raise BadFormat(f"a header of {length} bytes; {MAX_HEADER} is the limit", record="header")
     if length > file.size - 8:
         raise Truncated(
             f"the header has {length} bytes, but the file has {file.size} in all",
@@ -190,7 +189,7 @@ def _read_array(file: FileBytes, entry: Entry) -> np.ndarray:
         block = swapped(block, dtype)
     if dtype == np.bool_:
         block = truth_values(block)
-    if dtype in PACKED:
+    if dtype == FLOAT4:
         array = unpack(block.view(dtype)).reshape(shape)
     elif 0 in shape:
         array = np.empty(shape, dtype)
@@ -202,7 +201,7 @@ def _read_array(file: FileBytes, entry: Entry) -> np.ndarray:
 
 def _nbytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
     count = math.prod(shape)
-    if dtype in PACKED:
+    if dtype == FLOAT4:
         if count % 2:
             raise BadFormat(f"{count} numbers of half a byte")
         count //= 2

@@ -20,7 +20,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from bridge.checkpoint._dtypes import PACKED, resolve_marks, swapped, unpack
+from bridge.checkpoint._dtypes import resolve_marks, swapped
+from bridge.checkpoint._packed import FLOAT4, unpack
 from bridge.checkpoint._source import aligned_empty
 from bridge.checkpoint.errors import BadFormat, Unsupported, brief
 
@@ -73,7 +74,7 @@ class Tensor:
 
     def _view(self) -> np.ndarray:
         if self.storage.skim:
-            packed = self.dtype in PACKED
+            packed = self.dtype == FLOAT4
             shape = (*self.shape[:-1], self.shape[-1] * 2) if packed else self.shape
             return described(shape, self.dtype)
         if self.conj or self.neg:
@@ -89,7 +90,7 @@ class Tensor:
                 step * width if n > 1 else width for n, step in zip(self.shape, self.steps, strict=True)
             ]
             array = np.ndarray(self.shape, self.dtype, cast("Any", data), self.start * width, strides)
-        if self.dtype in PACKED:
+        if self.dtype == FLOAT4:
             if array.size > len(data):
                 raise Unsupported(f"a broadcast tensor of {self.dtype}, two numbers to a byte")
             array = unpack(array)
@@ -213,7 +214,7 @@ class Storage:
     ) -> None:
         if len(shape) != len(steps):
             raise BadFormat(f"a tensor has {len(shape)} sizes but {len(steps)} strides")
-        if dtype in PACKED and not shape:
+        if dtype == FLOAT4 and not shape:
             raise Unsupported(f"a {dtype} tensor without dimensions, two numbers to a byte")
         if len(shape) > _MAX_DIMS:
             raise Unsupported(f"a tensor has {len(shape)} dimensions; NumPy has {_MAX_DIMS} at most")

@@ -2,7 +2,8 @@
 
 All records lie in one top-level folder, whose name says nothing (files get renamed). ``data.pkl``
 holds the objects, ``data/<key>`` the bytes of each storage, ``byteorder`` how numbers are laid out.
-Storages must be stored uncompressed and must be exactly as long as the pickle says.
+Storages must be exactly as long as the pickle says. PyTorch writes them uncompressed, but reads
+others.
 
 Two other kinds of archive look alike. One with ``constants.pkl`` is a TorchScript program, whose
 ``data.pkl`` is a module; one with ``archive_format`` is an exported program.
@@ -23,7 +24,7 @@ from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import Storage, Storages
 from bridge.checkpoint._torchscript import ScriptClasses, script_state_dict
 from bridge.checkpoint._vocabulary import TorchVocabulary
-from bridge.checkpoint._zip import Record, read_directory, read_record
+from bridge.checkpoint._zip import MAX_INFLATED, Record, read_directory, read_record
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsupported
 
 
@@ -58,7 +59,8 @@ def by_short_name(records: list[Record]) -> dict[str, Record]:
 
 def _run_pickle(file: FileBytes, records: dict[str, Record]) -> tuple[Any, set[str]]:
     swap = _byteorder(file, records) != sys.byteorder
-    storages = Storages(file.size, swap=swap, skim=file.skim)
+    # Compressed storages may be larger than the file, together by no more than one record may.
+    storages = Storages(file.size + MAX_INFLATED, swap=swap, skim=file.skim)
     pickle = records["data.pkl"]
     data = read_record(file, pickle)
     origin = 0 if pickle.deflated else pickle.start
@@ -74,15 +76,14 @@ def _storage_block(file: FileBytes, records: dict[str, Record], storage: Storage
     record = records.get(f"data/{storage.key}")
     if record is None:
         raise BadFormat(f"storage {storage.key!r} has no record data/{storage.key} in the archive")
-    if record.deflated:
-        raise Unsupported(
-            f"the tensors are compressed (record {record.name!r})",
-            advice="Load the file with torch.load and save it again with torch.save",
-        )
     if record.size != storage.nbytes:
         raise BadFormat(
             f"storage {storage.key!r} needs {storage.nbytes} bytes, but its record has {record.size}"
         )
+    if file.skim:
+        return np.empty(0, np.uint8)
+    if record.deflated:
+        return np.frombuffer(read_record(file, record), np.uint8)
     return file.block(record.start, record.size)
 
 

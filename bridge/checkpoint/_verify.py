@@ -14,17 +14,12 @@ import hashlib
 import zlib
 from dataclasses import dataclass, field
 
-from bridge.checkpoint._digests import from_text
+from bridge.checkpoint._digests import RECORD, TEXT, from_text
 from bridge.checkpoint._safetensors import looks_like_safetensors, read_entries
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._torch_zip import by_short_name
 from bridge.checkpoint._zip import LOCAL, Record, read_directory, read_record
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Damaged
-
-
-#: The record of a ``.pt`` file, and the text of a safetensors file, that hold digests.
-_RECORD = ".data/sha256.json"
-_TEXT = "sha256"
 
 
 @dataclass
@@ -90,18 +85,18 @@ def _zip_evidence(file: FileBytes) -> Evidence:
 
 
 def _recorded(file: FileBytes, records: dict[str, Record]) -> dict[str, str]:
-    if _RECORD not in records:
+    if RECORD not in records:
         return {}
     try:
-        return from_text(read_record(file, records[_RECORD]).decode("utf-8", "replace"))
+        return from_text(read_record(file, records[RECORD]).decode("utf-8", "replace"))
     except CheckpointError as error:
-        raise error.locate(record=records[_RECORD].name) from error.__cause__
+        raise error.locate(record=records[RECORD].name) from error.__cause__
 
 
 def _safetensors_evidence(file: FileBytes) -> Evidence:
     result = Evidence()
     entries, metadata = read_entries(file)
-    recorded = from_text(metadata[_TEXT]) if _TEXT in metadata else {}
+    recorded = from_text(metadata[TEXT]) if TEXT in metadata else {}
     if unknown := recorded.keys() - {entry.name for entry in entries}:
         raise BadFormat(f"there is a digest of {min(unknown)!r}, but no such tensor")
     for entry in entries:

@@ -26,21 +26,18 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from bridge.checkpoint._arrays import address, as_array, pieces
-from bridge.checkpoint._digests import BLANK, to_text
+from bridge.checkpoint._digests import BLANK, TEXT, to_text
 from bridge.checkpoint._dtypes import SAFETENSORS_CODE_OF
 from bridge.checkpoint._packed import FLOAT4, SAFETENSORS_FLOAT4, check_pairs, pack, stored_size
+from bridge.checkpoint._safetensors import MAX_HEADER
 from bridge.checkpoint._source import ALIGNMENT
 from bridge.checkpoint.errors import Unwritable, brief
 
 
-_MAX_HEADER = 100_000_000
 _METADATA = "__metadata__"
 
 #: What Hugging Face's libraries demand of a file before they load it into PyTorch.
 DEFAULT_METADATA = {"format": "pt"}
-
-#: The key of the digests in the text table.
-DIGESTS_KEY = "sha256"
 
 
 class Plan(NamedTuple):
@@ -127,13 +124,13 @@ def plan(
     for key, text in table.items():
         if type(key) is not str or type(text) is not str:
             raise Unwritable(f"__metadata__ maps text to text; entry {brief(key)} does not")
-    if digests and DIGESTS_KEY in table:
+    if digests and TEXT in table:
         raise Unwritable(
-            f"__metadata__ has an entry {DIGESTS_KEY!r} already, where the digests have their place"
+            f"__metadata__ has an entry {TEXT!r} already, where the digests have their place"
         )
     written = dict(arrays)
     if ties == "canonical":
-        taken = {*table, DIGESTS_KEY} if digests else set(table)
+        taken = {*table, TEXT} if digests else set(table)
         dropped = {name: kept for name, kept in tied(arrays).items() if name not in taken}
         table.update(dropped)
         written = {name: array for name, array in arrays.items() if name not in dropped}
@@ -169,7 +166,7 @@ def header(plan: Plan, hashes: Mapping[str, str]) -> bytes:
     """
     metadata = dict(plan.metadata)
     if plan.digests:
-        metadata[DIGESTS_KEY] = to_text(hashes)
+        metadata[TEXT] = to_text(hashes)
     offsets = {}
     at = 0
     for name in plan.order:
@@ -188,8 +185,8 @@ def header(plan: Plan, hashes: Mapping[str, str]) -> bytes:
     except UnicodeEncodeError as error:
         raise Unwritable("a name is no valid text") from error
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    if len(text) > _MAX_HEADER:
-        raise Unwritable(f"a header of {len(text)} bytes; {_MAX_HEADER} is the limit")
+    if len(text) > MAX_HEADER:
+        raise Unwritable(f"a header of {len(text)} bytes; {MAX_HEADER} is the limit")
     return len(text).to_bytes(8, "little") + text
 
 

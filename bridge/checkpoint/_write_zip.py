@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bridge.checkpoint._arrays import pieces
-from bridge.checkpoint._digests import Sha256, digest, to_text
+from bridge.checkpoint._digests import RECORD, Sha256, digest, to_text
 from bridge.checkpoint._source import ALIGNMENT
 
 
@@ -34,8 +34,6 @@ _PADDING = struct.Struct("<2sH")
 _SMALL = 64 << 10
 
 #: Where the digests of the storages are, by their keys. PyTorch does not look at records that it
-#: does not know.
-DIGESTS_RECORD = ".data/sha256.json"
 
 
 class ZipWriter:
@@ -171,7 +169,7 @@ def write_torch_zip(
             hashes[str(index)] = digest(storage) if sha256 is None else sha256.hexdigest()
     archive.add("version", b"3\n")
     if digests:
-        archive.add(DIGESTS_RECORD, to_text(hashes).encode())
+        archive.add(RECORD, to_text(hashes).encode())
     archive.add(".data/serialization_id", archive.serialization_id())
     archive.close()
 

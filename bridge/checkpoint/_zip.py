@@ -34,7 +34,7 @@ _LOCATOR_RECORD = struct.Struct("<4sIQI")
 _FULL32 = 0xFFFFFFFF
 _STORED = 0
 _DEFLATED = 8
-_MAX_INFLATED = 64 << 20
+MAX_INFLATED = 64 << 20
 _MAX_COMMENT = 0xFFFF
 
 
@@ -74,9 +74,9 @@ def read_record(file: FileBytes, record: Record) -> bytes:
     data = file.read(record.start, record.stored)
     if not record.deflated:
         return data
-    if record.size > _MAX_INFLATED:
+    if record.size > MAX_INFLATED:
         raise Unsafe(
-            f"a compressed record claims {record.size} bytes; {_MAX_INFLATED} is the limit",
+            f"a compressed record claims {record.size} bytes; {MAX_INFLATED} is the limit",
             record=record.name,
         )
     try:

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bridge.checkpoint import BadFormat, save
-from bridge.checkpoint._digests import Disagreement, check, digest, digests_of, from_text, to_text
+from bridge.checkpoint._digests import digest, from_text, to_text
 from tests.checkpoint.agree import tensor_bytes
 
 
@@ -99,16 +99,8 @@ def test_big_endian_machines_write_the_same_digests(
     assert expected.encode() in data
 
 
-def test_check_names_what_differs() -> None:
-    arrays = content()
-    recorded = digests_of(arrays)
-    assert recorded["tied"] == recorded["big"]
-    assert check(recorded, arrays) == Disagreement((), (), ())
-    changed = arrays["big"].copy()
-    changed.view(np.uint8)[17, 5] ^= 1
-    arrays |= {"big": changed, "new": np.ones(1)}
-    del arrays["scalar"]
-    assert check(recorded, arrays) == Disagreement(("big",), ("scalar",), ("new",))
+def test_texts_come_back() -> None:
+    recorded = {"käse \"'": digest(np.ones(3)), "": digest(np.zeros((0, 2)))}
     assert from_text(to_text(recorded)) == recorded
 
 
