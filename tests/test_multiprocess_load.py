@@ -30,6 +30,10 @@ def test_each_process_reads_its_own_bytes(
     for line in figures:
         assert files_sharded.faults(line) == [], line
         assert line["reported"] == line["own"]
-        if line["layout"] != "replicas":
+        if line["layout"] in ("rows", "columns"):
             # So a limit on what is read is one: the share is well below the whole.
             assert line["own"] < total / processes + 200_000
+        if line["layout"] == "one device" and line["file"] == "pt":
+            # Aligned arrays are used where they lie.
+            assert line["read"] < 200_000
+            assert line["grown"] < 4 << 20

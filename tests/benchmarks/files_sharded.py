@@ -34,7 +34,7 @@ HEADERS = 1 << 20
 ROOM = 24 << 20
 
 KINDS = ("pt", "safetensors", "folder", "dcp")
-LAYOUTS = ("rows", "columns", "replicas")
+LAYOUTS = ("rows", "columns", "replicas", "one device")
 
 
 def numbers(layer: int, rows: Any, columns: Any) -> np.ndarray:
@@ -129,7 +129,7 @@ def worker(process: int, processes: int, port: int, rows: int, paths: list[str])
     specs = {"rows": jax.P(both), "columns": jax.P(None, both), "replicas": jax.P("x")}
     for path in paths:
         for layout in LAYOUTS:
-            sharding = jax.NamedSharding(mesh, specs[layout])
+            sharding = jax.NamedSharding(mesh, specs[layout]) if layout in specs else None
             # The first time, JAX and Python load parts of themselves.
             for measured in (False, True):
                 before, resident = io_read(), memory("VmRSS")
