@@ -88,23 +88,23 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def _read_runs(
-    file: ReadsAt, start: int, shape: list[int], strides: list[int], out: np.ndarray, itemsize: int
+    file: ReadsAt, origin: int, shape: list[int], strides: list[int], out: np.ndarray, itemsize: int
 ) -> None:
-    """Fill ``out`` (``uint8``) with the elements at ``start`` of this shape and these strides."""
+    """Fill ``out`` (``uint8``) with the elements at ``origin`` of this shape and these strides."""
     axes = [(count, step) for count, step in zip(shape, strides, strict=True) if count > 1]
     run = itemsize
     while axes and axes[-1][1] == run:
         run *= axes.pop()[0]
     count, step = axes.pop() if axes else (1, run)
-    at = 0
+    at, view = 0, memoryview(cast("bytes", out))
     for offsets in itertools.product(*(range(0, n * s, s) for n, s in axes)):
-        base = start + sum(offsets)
-        rows = out[at : at + count * run].reshape(count, run)
+        base = origin + sum(offsets)
         if count > 1 and step <= _NEAR:
-            _read_near(file, base, step, rows)
+            _read_near(file, base, step, out[at : at + count * run].reshape(count, run))
         else:
             for row in range(count):
-                file.pread(base + row * step, memoryview(cast("bytes", rows[row])))
+                start = at + row * run
+                file.pread(base + row * step, view[start : start + run])
         at += count * run
 
 
