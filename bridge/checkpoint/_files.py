@@ -52,14 +52,14 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
     A state dict comes back as a :class:`~bridge.StateDict`, other containers as they are. A whole
     module, a TorchScript program and an exported program come back as their state dicts. Objects of
     classes that are not read come back as :class:`~bridge.checkpoint.Placeholder`, quantized,
-    sparse and other special tensors as the records of :mod:`bridge.checkpoint`. Arrays are read-only
+    sparse and other special tensors as the records of this package. Arrays are read-only
     and keep their dtype on disk; tied tensors are one array.
 
     Args:
         path: The file, or a folder of files that are one checkpoint, or its ``.index.json``.
         copy: Whether the arrays have memory of their own. Otherwise they are the file itself, mapped
             into memory: nothing is read before it is used. Replacing the file in one step, as
-            :func:`bridge.save` does, leaves such arrays as they are; overwriting it in place changes
+            :func:`save` does, leaves such arrays as they are; overwriting it in place changes
             them, and shortening it ends the process when they are used.
         verify: Whether to check the numbers against the checksums and digests in the file first.
 

@@ -28,11 +28,11 @@ class Placeholder:
     """
 
     path: str
-    args: tuple[Any, ...] | None = None
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: tuple | None = None
+    kwargs: dict = field(default_factory=dict)
     state: Any = None
-    items: list[Any] = field(default_factory=list)
-    entries: dict[Any, Any] = field(default_factory=dict)
+    items: list = field(default_factory=list)
+    entries: dict = field(default_factory=dict)
 
     def __repr__(self) -> str:
         # Contents may be large, or contain the object itself.
@@ -73,9 +73,9 @@ class SparseTensor:
     """
 
     layout: str
-    indices: tuple[np.ndarray, ...]
+    indices: tuple
     values: np.ndarray
-    shape: tuple[int, ...]
+    shape: tuple
     coalesced: bool | None = None
 
 
@@ -105,7 +105,7 @@ class MetaTensor:
         dtype: Its dtype.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple
     dtype: np.dtype
 
 
@@ -120,7 +120,7 @@ class LocalTensor:
     """
 
     local: np.ndarray
-    shape: tuple[int, ...] | None
+    shape: tuple | None
     spec: Any
 
 

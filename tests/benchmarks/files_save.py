@@ -139,7 +139,7 @@ def rows(samples: dict[str, list[Sample]]) -> Iterator[tuple[str, ...]]:
 
 def main(arguments: list[str]) -> None:
     """Print the tables; exit with 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks files", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks files_save", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--folder", type=Path, help="on which disk; the system's temporary folder")
     options = parser.parse_args(arguments)

@@ -414,6 +414,16 @@ def test_whole_modules(tmp_path: Path, zipped: bool, protocol: int) -> None:
     assert ours["inner.0.weight"].ctypes.data == ours["again.weight"].ctypes.data
 
 
+def test_a_whole_module_from_before_some_attributes(tmp_path: Path) -> None:
+    model = Block()
+    for module in model.modules():
+        for name in ("_non_persistent_buffers_set", "_backward_pre_hooks", "_state_dict_pre_hooks"):
+            del module.__dict__[name]
+    path = tmp_path / "m.pt"
+    torch.save(model, path)
+    assert_agree(bridge.load(path), read_by_torch(path))
+
+
 MODULES = {
     "lstm": lambda: torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True),
     "transformer": lambda: torch.nn.TransformerEncoderLayer(8, 2, 16),
