@@ -152,6 +152,12 @@ def fractional(name: str, axes: int) -> Adapter:
     return ours, theirs
 
 
+def theirs_hardsigmoid(input, **options):
+    """Torch's values, with the gradient of its formula: its own rounds 1/6 to float32 first."""
+    formula = T.relu6(input + 3) / 6
+    return formula + (T.hardsigmoid(input, **options) - formula).detach()
+
+
 KEY = jax.random.key(0)
 """What our dropout draws with; torch gets the mask."""
 
@@ -300,6 +306,7 @@ ADAPTERS: dict[str, Adapter] = {
     "feature_alpha_dropout": dropped("feature_alpha_dropout", training=False),
     "fractional_max_pool2d": fractional("fractional_max_pool2d", 2),
     "fractional_max_pool3d": fractional("fractional_max_pool3d", 3),
+    "hardsigmoid": (F.hardsigmoid, theirs_hardsigmoid),
     "instance_norm": (ours_normed(F.instance_norm), theirs_normed(T.instance_norm)),
     "linear_cross_entropy": weighted("linear_cross_entropy"),
     "multi_head_attention_forward": (
