@@ -18,8 +18,9 @@ from bridge.checkpoint.errors import Unwritable
 
 
 #: How much is hashed and written at once. It should stay in the processor's cache between the two,
-#: and Linux can be several times slower at writes of a MiB and more into the cache of a file.
-PIECE = 256 << 10
+#: and where memory is short Linux can be several times slower at writes of more than this into the
+#: cache of a file.
+PIECE = 128 << 10
 
 #: Up to this size an array that is not dense is put in order in one step.
 _COPIED = 8 << 20

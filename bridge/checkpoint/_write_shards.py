@@ -241,7 +241,7 @@ def _write_set(folder: Path, stem: str, suffix: str, files: _Set) -> None:
 def _place(path: str) -> tuple[Path, str, str]:
     """Return the folder, the stem and the suffix of the files of a set."""
     whole = Path(path)
-    if whole.suffix in _SUFFIXES and not whole.is_dir():
+    if whole.suffix in _SUFFIXES and not path.endswith(("/", os.sep)) and not whole.is_dir():
         return whole.parent, whole.stem, whole.suffix
     return whole, "model", _SAFETENSORS
 

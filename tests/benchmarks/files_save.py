@@ -7,6 +7,7 @@ system time; what is written is forced to disk by our writer and not by the othe
 """
 
 import argparse
+import os
 import random
 import statistics
 import subprocess
@@ -102,6 +103,8 @@ def sample(writer: Writer, count: int, shape: tuple[int, ...], folder: Path) -> 
     program = f"path = {str(folder / ('m' + writer.suffix))!r}" + _MAKE.format(
         shape=shape, count=count, prepare=writer.prepare, save=writer.save
     )
+    # Else a save would pay for what the one before has left to be written.
+    os.sync()
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return Sample(*map(float, run.stdout.split()))
 

@@ -81,6 +81,17 @@ def test_what_fits_is_one_file(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "none.bin") == {}
 
 
+def test_a_path_names_files_by_its_suffix_and_a_folder_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "old.pt").mkdir()
+    for path in ("a.v2", "b.bin/", "old.pt"):
+        save(arrays(), f"{tmp_path}/{path}", shard_size=900)
+        assert_holds(read_set(tmp_path / path), arrays())
+    for suffix in (".bin", ".pt", ".pth", ".ckpt", ".safetensors"):
+        save(arrays(), tmp_path / f"net.v1{suffix}", shard_size=900)
+        assert_holds(read_set(tmp_path, "net.v1", suffix), arrays())
+        assert (tmp_path / f"net.v1-00004-of-00004{suffix}").exists()
+
+
 def test_ties_stay_together(tmp_path: Path) -> None:
     content = arrays()
     content["again"] = content["z"]
