@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bridge._state_dict_type import StateDict
-from purestate._lives import flatten
 
 
 Rule = tuple[str | re.Pattern[str], str]
@@ -150,5 +149,8 @@ def _path(apply: Callable[[str], str], path: str) -> str:
 
 
 def _persistent_names(model: Any) -> list[str]:
+    # Names alone need no model; the command line renames without waiting for JAX.
+    from purestate._lives import flatten
+
     _, definition = flatten(model)
     return [entry.name for entry in definition.entries if entry.persistent]
