@@ -7,11 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from bridge.checkpoint._atomic import write_atomically
-from bridge.checkpoint._pickle_writer import dump
-from bridge.checkpoint._write_safetensors import arrays_of, plan, write_safetensors
-from bridge.checkpoint._write_shards import size_in_bytes, write_shards
-from bridge.checkpoint._write_zip import write_torch_zip
 from bridge.checkpoint.errors import CheckpointError, Unwritable
 
 
@@ -71,6 +66,13 @@ def save(
         ValueError: If ``ties`` or ``shard_size`` is none of the above.
         OSError: If the file cannot be written.
     """
+    # Who only reads, as the command line often does, should not wait for what writes.
+    from bridge.checkpoint._atomic import write_atomically
+    from bridge.checkpoint._pickle_writer import dump
+    from bridge.checkpoint._write_safetensors import arrays_of, plan, write_safetensors
+    from bridge.checkpoint._write_shards import size_in_bytes, write_shards
+    from bridge.checkpoint._write_zip import write_torch_zip
+
     if ties not in ("all", "canonical"):
         raise ValueError(f"ties must be 'all' or 'canonical', not {ties!r}")
     name = os.fspath(path)

@@ -231,7 +231,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_torch_zip(*args, **options)
         raise OSError("disk full")
 
-    monkeypatch.setattr("bridge.checkpoint._save.write_torch_zip", fail)
+    monkeypatch.setattr("bridge.checkpoint._write_zip.write_torch_zip", fail)
     with pytest.raises(OSError, match="disk full"):
         save({"x": np.zeros(2)}, path)
     assert path.read_bytes() == before
