@@ -11,21 +11,25 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from bridge._state_dict_type import StateDict
+from bridge._entries import TENSORS, Entry, brief_text, dtype_name, entries_of
+from bridge._tables import count, line, size, table
 from bridge.checkpoint._files import read_content
+from bridge.checkpoint._records import (
+    LocalTensor,
+    MetaTensor,
+    NestedTensor,
+    QuantizedTensor,
+    SparseTensor,
+)
 
 
 _BUFFERS = ("running_mean", "running_var")
 _COUNTERS = ("num_batches_tracked",)
-_PLAIN_LIMIT = 60
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,12 @@ class TensorRow:
 
     Attributes:
         name: Its dotted name.
-        shape: Its shape.
+        shape: Its shape; of a nested tensor, the shape of its buffer.
         dtype: Its dtype's name.
-        bytes: The size of its numbers.
+        numbers: How many numbers the file has for it.
+        bytes: The size of these.
+        kind: "dense", "quantized", "sparse", "nested", "meta" (without numbers) or "distributed" (one
+            process's part).
         role: "parameter", "buffer", "counter" or "optimizer".
         tied_to: The first name of the same tensor, or None.
     """
@@ -44,7 +51,9 @@ class TensorRow:
     name: str
     shape: tuple[int, ...]
     dtype: str
+    numbers: int
     bytes: int
+    kind: str
     role: str
     tied_to: str | None
 
@@ -56,11 +65,12 @@ class Listing:
     Attributes:
         file: Its path.
         format: Its format.
-        file_bytes: Its size.
+        file_bytes: Its size; of a folder, the size of the files in it.
         tensors: Its tensors, in order.
         others: Name and short text of everything else.
         metadata: For each state dict, by name, the versions of its modules.
         file_metadata: The text table of a safetensors file.
+        not_read: The classes and functions that the file mentions; none was imported.
     """
 
     file: str
@@ -70,6 +80,7 @@ class Listing:
     others: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     file_metadata: dict[str, str] = field(default_factory=dict)
+    not_read: list[str] = field(default_factory=list)
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Return, for each role, how many tensors, numbers and bytes; ties count once."""
@@ -78,155 +89,125 @@ class Listing:
             if row.tied_to is None:
                 total = result.setdefault(row.role, {"tensors": 0, "numbers": 0, "bytes": 0})
                 total["tensors"] += 1
-                total["numbers"] += math.prod(row.shape)
+                total["numbers"] += row.numbers
                 total["bytes"] += row.bytes
         return result
 
     def to_json(self) -> dict[str, Any]:
         """Return the listing as JSON values."""
-        return asdict(self) | {"totals": self.totals()}
+        metadata = {
+            name: {str(path): _versions_json(entry) for path, entry in table.items()}
+            for name, table in self.metadata.items()
+        }
+        fields = vars(self) | {"tensors": [vars(row) for row in self.tensors], "metadata": metadata}
+        return fields | {"totals": self.totals()}
 
 
 def inspect_file(path: str | os.PathLike[str]) -> Listing:
-    """Return the listing of a checkpoint file."""
+    """Return the listing of a checkpoint file, or of a folder of them."""
     content = read_content(path, skim=True)
-    listing = Listing(os.fspath(path), content.format, os.stat(path).st_size)
+    listing = Listing(os.fspath(path), content.format, _bytes_at(path))
     listing.file_metadata = content.file_metadata
-    _Lister(listing).visit(content.value, "", in_optimizer=False)
+    listing.not_read = sorted(content.placeholders)
+    leaves, listing.metadata = entries_of(content.value)
+    first: dict[int, str] = {}
+    for entry in leaves:
+        if isinstance(entry.value, TENSORS):
+            listing.tensors.append(_row(entry, first.setdefault(id(entry.value), entry.name)))
+        else:
+            listing.others[entry.name] = brief_text(entry.value)
     return listing
 
 
-class _Lister:
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._arrays: dict[int, str] = {}
-        self._containers: dict[int, str] = {}
-
-    def visit(self, value: Any, name: str, *, in_optimizer: bool) -> None:
-        if isinstance(value, np.ndarray):
-            self._tensor(value, name, in_optimizer=in_optimizer)
-        elif isinstance(value, dict | list | tuple) and not isinstance(value, Counter):
-            self._container(value, name, in_optimizer=in_optimizer)
-        else:
-            self._listing.others[name] = _brief(value)
-
-    def _tensor(self, array: np.ndarray, name: str, *, in_optimizer: bool) -> None:
-        first = self._arrays.setdefault(id(array), name)
-        role = "optimizer" if in_optimizer else _role(name, array)
-        tied_to = None if first == name else first
-        self._listing.tensors.append(
-            TensorRow(name, array.shape, array.dtype.name, array.nbytes, role, tied_to)
-        )
-
-    def _container(self, value: Any, name: str, *, in_optimizer: bool) -> None:
-        # A few bytes of file can share one container exponentially often; list each one once.
-        first = self._containers.setdefault(id(value), name)
-        if first != name:
-            self._listing.others[name] = f"the same as {first or 'the whole file'}"
-            return
-        if isinstance(value, StateDict) and value.metadata:
-            self._listing.metadata[name] = value.metadata
-        pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-        if not pairs or _is_plain(value):
-            self._listing.others[name] = _brief(value)
-            return
-        optimizer = isinstance(value, dict) and {"state", "param_groups"} <= value.keys()
-        for key, item in pairs:
-            inner = f"{name}.{key}" if name else str(key)
-            self.visit(item, inner, in_optimizer=in_optimizer or optimizer)
+def _bytes_at(path: str | os.PathLike[str]) -> int:
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    with os.scandir(path) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.is_file())
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a list is short to print, such as an optimizer's betas or parameter numbers."""
-    return isinstance(value, list | tuple) and all(
-        isinstance(item, str | int | float | bool | None) for item in value
+def _row(entry: Entry, first: str) -> TensorRow:
+    value: Any = entry.value
+    kind, shape, dtype, parts = "dense", (), "", [value]
+    match value:
+        case np.ndarray():
+            shape, dtype = value.shape, dtype_name(value.dtype)
+        case QuantizedTensor():
+            kind, shape, dtype, parts = "quantized", value.integers.shape, value.dtype, [value.integers]
+        case SparseTensor():
+            kind, shape, dtype = "sparse", value.shape, dtype_name(value.values.dtype)
+            parts = [value.values, *value.indices]
+        case NestedTensor():
+            kind, shape, dtype = "nested", value.buffer.shape, dtype_name(value.buffer.dtype)
+            parts = [value.buffer]
+        case MetaTensor():
+            kind, shape, dtype, parts = "meta", value.shape, dtype_name(value.dtype), []
+        case LocalTensor():
+            kind, parts = "distributed", [value.local]
+            shape, dtype = value.shape or value.local.shape, dtype_name(value.local.dtype)
+    role = "optimizer" if entry.in_optimizer else _role(entry.name, parts[0] if parts else None)
+    return TensorRow(
+        entry.name,
+        tuple(shape),
+        dtype,
+        math.prod(parts[0].shape) if parts else 0,
+        sum(part.nbytes for part in parts),
+        kind,
+        role,
+        None if first == entry.name else first,
     )
 
 
-def _role(name: str, array: np.ndarray) -> str:
+def _role(name: str, array: np.ndarray | None) -> str:
     last = name.rpartition(".")[2]
     if last in _COUNTERS:
         return "counter"
-    if last in _BUFFERS or array.dtype.kind in "biu":
+    if last in _BUFFERS or (array is not None and array.dtype.kind in "biu"):
         return "buffer"
     return "parameter"
 
 
-def _brief(value: Any) -> str:
-    if isinstance(value, dict | list | tuple | set) and len(value) > _PLAIN_LIMIT:
-        return f"{type(value).__name__} of {len(value)} items"
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, str | bytes | bytearray):
-        value = value[: _PLAIN_LIMIT + 1]
-    text = repr(value)
-    return text if len(text) <= _PLAIN_LIMIT else text[: _PLAIN_LIMIT - 3] + "..."
-
-
-def print_listing(listing: Listing, console: Console) -> None:
+def print_listing(listing: Listing) -> None:
     """Print a listing for people."""
-    console.print(
-        _plain(f"{listing.file}: {listing.format}, {_size(listing.file_bytes)}"), soft_wrap=True
-    )
+    line(f"{listing.file}: {listing.format}, {size(listing.file_bytes)}")
     if listing.tensors:
-        console.print(_tensor_table(listing.tensors))
+        _print_tensors(listing.tensors)
     if listing.others:
-        console.print(_two_columns("entry", "value", list(listing.others.items())))
+        table(("entry", "value"), list(listing.others.items()))
     if listing.file_metadata:
-        console.print(_two_columns("file metadata", "text", list(listing.file_metadata.items())))
+        table(("file metadata", "text"), list(listing.file_metadata.items()))
     for name, metadata in listing.metadata.items():
-        console.print(_plain(f"versions{f' of {name}' if name else ''}: {_versions(metadata)}"))
+        line(f"versions{f' of {name}' if name else ''}: {_versions(metadata)}")
+    if listing.not_read:
+        line(f"classes that were not read: {', '.join(listing.not_read)}")
     for role, total in listing.totals().items():
-        console.print(
-            _plain(
-                f"{role}: {total['tensors']} tensors, {total['numbers']:,} numbers, "
-                f"{_size(total['bytes'])}"
-            )
-        )
+        tensors, numbers = count(total["tensors"], "tensor"), count(total["numbers"], "number")
+        line(f"{role}: {tensors}, {numbers}, {size(total['bytes'])}")
 
 
-def _tensor_table(rows: list[TensorRow]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "shape", "dtype"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("bytes", justify="right")
-    table.add_column("role")
-    ties = any(row.tied_to for row in rows)
-    if ties:
-        table.add_column("tied to", overflow="fold")
-    for row in rows:
-        cells = [row.name, str(row.shape), row.dtype, f"{row.bytes:,}", row.role]
-        cells += [row.tied_to or ""] if ties else []
-        table.add_row(*(_plain(cell) for cell in cells))
-    return table
-
-
-def _two_columns(left: str, right: str, rows: list[tuple[str, str]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(left, overflow="fold")
-    table.add_column(right, overflow="fold")
-    for name, text in rows:
-        table.add_row(_plain(name), _plain(text))
-    return table
-
-
-def _plain(text: str) -> Text:
-    """Make text from a file harmless: no markup, no control characters for the terminal."""
-    return Text("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+def _print_tensors(rows: list[TensorRow]) -> None:
+    columns = {
+        "name": [row.name for row in rows],
+        "shape": [str(row.shape) for row in rows],
+        "dtype": [row.dtype for row in rows],
+        "bytes": [f"{row.bytes:,}" for row in rows],
+        "role": [row.role for row in rows],
+    }
+    if any(row.kind != "dense" for row in rows):
+        columns["kind"] = ["" if row.kind == "dense" else row.kind for row in rows]
+    if any(row.tied_to is not None for row in rows):
+        columns["tied to"] = [row.tied_to or "" for row in rows]
+    table(list(columns), list(zip(*columns.values(), strict=True)), right=["bytes"])
 
 
 def _versions(metadata: dict[str, dict[str, Any]]) -> str:
     """Return "2 (3 modules), 1 (10 modules)"."""
-    counts = Counter(_brief(entry.get("version")) for entry in metadata.values())
-    return ", ".join(
-        f"{version} ({count} module{'s' if count > 1 else ''})" for version, count in counts.items()
-    )
+    counts = Counter(brief_text(entry.get("version")) for entry in metadata.values())
+    return ", ".join(f"{version} ({count(found, 'module')})" for version, found in counts.items())
 
 
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} GB"
+def _versions_json(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        str(key): value if type(value) is int and abs(value) < 1 << 63 else brief_text(value)
+        for key, value in entry.items()
+    }

@@ -1,10 +1,13 @@
 """The command line: ``purestate inspect`` lists a file fast, exactly and harmlessly."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import torch
 from bridge import cli
 from bridge.checkpoint import _source, _tensors, save
 from bridge.checkpoint._source import FileBytes
+from tests.command_line import HEAVY, done, json_of, modules_after, modules_after_command
 
 
 class Net(torch.nn.Module):
@@ -44,7 +48,9 @@ def test_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "name": "model.embed.weight",
         "shape": [5, 4],
         "dtype": "float32",
+        "numbers": 20,
         "bytes": 80,
+        "kind": "dense",
         "role": "parameter",
         "tied_to": None,
     }
@@ -78,14 +84,14 @@ def test_safetensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert "made by" in text
     assert "a test" in text
-    assert "parameter: 1 tensors, 6 numbers, 48 B" in text
-    assert "buffer: 1 tensors, 4 numbers, 32 B" in text
+    assert "parameter: 1 tensor, 6 numbers, 48 B" in text
+    assert "buffer: 1 tensor, 4 numbers, 32 B" in text
 
 
 def test_a_bare_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(torch.ones(3), tmp_path / "m.pt")
     assert cli.main(["inspect", str(tmp_path / "m.pt")]) == 0
-    assert "parameter: 1 tensors, 3 numbers" in capsys.readouterr().out
+    assert "parameter: 1 tensor, 3 numbers" in capsys.readouterr().out
 
 
 def test_names_cannot_drive_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,18 +167,138 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     assert "usage: purestate" in capsys.readouterr().err
 
 
-def modules_after(code: str) -> set[str]:
-    """The top-level modules that are loaded after running ``code`` in a new process."""
-    code = f"import sys; {code}; print(*sys.modules, file=sys.stderr)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(run.stderr.split())
-
-
 def test_inspect_starts_without_jax(checkpoint: Path) -> None:
-    code = f"from bridge.cli import main; main(['inspect', {str(checkpoint)!r}])"
-    heavy = {"jax", "jaxlib", "torch", "purestate", "equinox", "optax"}
-    assert not heavy & modules_after(code)
+    loaded = modules_after_command("inspect", checkpoint)
+    assert not HEAVY & loaded
+    # Nothing that only a terminal or a writer needs, either: a listing is there at once.
+    assert not {"rich", "secrets", "tarfile", "tempfile"} & loaded
 
 
 def test_the_import_test_can_fail() -> None:
     assert "jax" in modules_after("import jax")
+    assert "rich" in modules_after("import rich")
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(2, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lin(x) + self.mean
+
+
+class Tagged(torch.nn.Linear):
+    """A class that is no module of PyTorch's own, with an attribute of another class."""
+
+    tag: object
+
+
+class Tag:
+    pass
+
+
+def rows_of(listing: Any) -> dict[str, tuple[int, ...]]:
+    return {row["name"]: tuple(row["shape"]) for row in listing["tensors"]}
+
+
+def shapes(module: Any) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_programs_are_listed_by_their_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Scripted().eval()
+    torch.jit.save(torch.jit.script(model), tmp_path / "script.pt")
+    program = torch.export.export(model, (torch.ones(1, 2),))
+    torch.export.save(program, tmp_path / "program.pt2")
+    for name, kind in (("script.pt", "TorchScript"), ("program.pt2", "exported program")):
+        listing = json_of(capsys, "inspect", tmp_path / name)
+        assert listing["format"] == kind
+        assert rows_of(listing) == shapes(model)
+
+
+def test_classes_that_are_not_read_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"model": Tagged(2, 2), "tag": Tag(), "lr": np.float64(0.5)}, tmp_path / "m.pt")
+    listing = json_of(capsys, "inspect", tmp_path / "m.pt")
+    assert rows_of(listing) == {"model.weight": (2, 2), "model.bias": (2,)}
+    assert any(name.endswith(".Tag") for name in listing["not_read"])
+    assert listing["others"]["lr"] == repr(np.float64(0.5))
+    text = done(capsys, "inspect", tmp_path / "m.pt")
+    assert re.search(r"^classes that were not read: .*\.Tag$", text, re.MULTILINE)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_that_are_not_dense_have_a_row_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = {
+        "q": torch.quantize_per_tensor(torch.zeros(3, 4), 0.1, 2, torch.qint8),
+        "s": torch.eye(3).to_sparse(),
+        "m": torch.empty(2, 3, device="meta", dtype=torch.bfloat16),
+        "n": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "h": torch.zeros(2, dtype=torch.complex32),
+    }
+    torch.save(content, tmp_path / "m.pt")
+    listing = json_of(capsys, "inspect", tmp_path / "m.pt")
+    assert [(row["name"], row["shape"], row["dtype"], row["kind"]) for row in listing["tensors"]] == [
+        ("q", [3, 4], "qint8", "quantized"),
+        ("s", [3, 3], "float32", "sparse"),
+        ("m", [2, 3], "bfloat16", "meta"),
+        ("n", [5], "float32", "nested"),
+        ("h", [2], "complex32", "dense"),
+    ]
+    assert [row["numbers"] for row in listing["tensors"]] == [12, 3, 0, 5, 2]
+    assert re.search(
+        r"^q +\(3, 4\) +qint8 .* quantized$", done(capsys, "inspect", tmp_path / "m.pt"), re.M
+    )
+
+
+def test_counters_and_long_integers_cannot_hold_the_listing_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value: list[object] = [1]
+    for _ in range(60):
+        value = [value, value]
+    content = {"counts": Counter(a=cast("int", value)), "plain": Counter("aab"), "long": [10**5000]}
+    torch.save(content, tmp_path / "m.pt")
+    others = json_of(capsys, "inspect", tmp_path / "m.pt")["others"]
+    assert others["plain"] == "Counter({'a': 2, 'b': 1})"
+    assert others["long"] == "a list of long numbers"
+
+
+def test_names_that_two_places_have_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"a.b": 1, "a": {"b": 2}}, tmp_path / "m.pt")
+    others = json_of(capsys, "inspect", tmp_path / "m.pt")["others"]
+    assert others == {"a.b": "1", "a.b (2)": "2"}
+
+
+def test_lines_stay_whole_unless_a_terminal_is_narrow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a.very.long.name." * 10 + "[bold]end[/bold]\x1b[31m"
+    torch.save({name: torch.ones(1)}, tmp_path / "m.pt")
+    assert name[:-6] in done(capsys, "inspect", tmp_path / "m.pt")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    # A terminal without colours, of which rich takes 80 columns.
+    monkeypatch.setenv("TERM", "dumb")
+    text = done(capsys, "inspect", tmp_path / "m.pt")
+    table = text.splitlines()[1:-1]
+    assert max(map(len, table)) <= 80
+    assert "\x1b" not in text
+    assert "[bold]end[/bold]" in "".join(line.split(" ")[0] for line in table)
+
+
+def test_a_reader_that_goes_away_is_no_error(checkpoint: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m bridge.cli inspect {shlex.quote(str(checkpoint))}"
+    # The pipe is closed before the command writes to it.
+    line = f"(sleep 0.2; {command}; echo $? >&2) | true"
+    run = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert run.stderr == "1\n"

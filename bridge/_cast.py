@@ -1,0 +1,99 @@
+"""Arrays of another dtype, with their ties.
+
+Only floating-point numbers are cast, through ml_dtypes where NumPy has no such dtype, rounding to
+the nearest number as PyTorch does. What shares a storage keeps sharing one: the storage is cast once,
+and each array is put over it anew. Numbers that were finite and no longer are, because the new dtype
+ends before them, are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, cast
+
+import ml_dtypes
+import numpy as np
+
+from bridge.checkpoint._dtypes import FLOAT4, TORCH_DTYPES
+from bridge.checkpoint._storages import dense, views
+
+
+#: Dtypes that hold floating-point numbers.
+FLOATS = frozenset(
+    [np.dtype(np.longdouble), FLOAT4]
+    + [dtype for name, dtype in TORCH_DTYPES.items() if "float" in name]
+)
+
+#: What may be cast to, by the names people write.
+TARGETS: dict[str, np.dtype] = {
+    **{name: np.dtype(np.float64) for name in ("f64", "float64", "double")},
+    **{name: np.dtype(np.float32) for name in ("f32", "float32", "float")},
+    **{name: np.dtype(np.float16) for name in ("f16", "fp16", "float16", "half")},
+    **{name: np.dtype(ml_dtypes.bfloat16) for name in ("bf16", "bfloat16")},
+    **{name: np.dtype(ml_dtypes.float8_e4m3fn) for name in ("f8_e4m3", "float8_e4m3fn")},
+    **{name: np.dtype(ml_dtypes.float8_e5m2) for name in ("f8_e5m2", "float8_e5m2")},
+    "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+}
+
+_BLOCK = 1 << 18
+
+
+class Cast(NamedTuple):
+    """An array after a cast.
+
+    Attributes:
+        array: Its numbers in the new dtype.
+        overflowed: How many numbers of its storage were finite and no longer are; 0 if an earlier
+            array has the same storage.
+    """
+
+    array: np.ndarray
+    overflowed: int
+
+
+def cast_all(arrays: Iterable[np.ndarray], dtype: np.dtype) -> dict[int, Cast]:
+    """Cast arrays that are saved together.
+
+    Args:
+        arrays: Distinct arrays, which the caller keeps alive.
+        dtype: Their new dtype.
+
+    Returns:
+        For each array with floating-point numbers of another dtype, by its ``id``, what it became.
+    """
+    chosen = [array for array in arrays if array.dtype in FLOATS and array.dtype != dtype]
+    found = views(chosen)
+    stores: dict[int, np.ndarray] = {}
+    result = {}
+    for position, array in enumerate(chosen):
+        placed = found.get(position)
+        host = array if placed is None else placed.host
+        storage, strides = dense(host)
+        overflowed = 0
+        if id(host) not in stores:
+            stores[id(host)], overflowed = _numbers(storage, dtype)
+        new = stores[id(host)]
+        offset, strides = (0, strides) if placed is None else (placed.offset, placed.strides)
+        width = dtype.itemsize
+        over = np.ndarray(
+            array.shape, dtype, cast("Any", new), offset * width, [step * width for step in strides]
+        )
+        result[id(array)] = Cast(over if array.size else np.empty(array.shape, dtype), overflowed)
+    return result
+
+
+def _numbers(storage: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """Return the numbers of an array, in row-major order, and how many of them overflowed."""
+    result = np.empty(max(storage.size, 1), dtype)
+    flat = storage.reshape(-1) if storage.flags.c_contiguous else storage.flat
+    overflowed = 0
+    for start in range(0, storage.size, _BLOCK):
+        block = flat[start : start + _BLOCK]
+        part = result[start : start + _BLOCK]
+        with np.errstate(all="ignore"):
+            part[...] = block.astype(dtype)
+        lost = ~np.isfinite(part)
+        if lost.any():
+            overflowed += int(np.count_nonzero(lost & np.isfinite(block)))
+    return result, overflowed

@@ -1,0 +1,161 @@
+"""What a checkpoint holds, flattened: dotted names to tensors and other values.
+
+Looking at a file and comparing two files begin alike: nested containers are walked in order, and
+each value gets the dotted name of its place. A few bytes of file can share one container
+exponentially often, or put it into itself, so each container is walked once; where it appears again
+stands a reference to its first place. Two places can have one dotted name (``{"a.b": 1, "a": {"b":
+2}}``); the later one's is marked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bridge._state_dict_type import Metadata, StateDict
+from bridge.checkpoint._dtypes import COMPLEX32
+from bridge.checkpoint._records import RECORDS, Placeholder
+
+
+#: What a tensor may be: an array, or a record of arrays.
+TENSORS = (np.ndarray, *RECORDS)
+
+_PLAIN = (str, int, float, bool, type(None))
+_TEXT_LIMIT = 60
+
+
+class Again(NamedTuple):
+    """Stands for a container that has been walked at another place."""
+
+    first: str
+
+
+class Entry(NamedTuple):
+    """A value and its place.
+
+    Attributes:
+        name: Its dotted name; "" if it is all that the file holds.
+        value: An array, a record, a plain value, or :class:`Again`.
+        in_optimizer: Whether it lies in the state dict of an optimizer.
+    """
+
+    name: str
+    value: Any
+    in_optimizer: bool
+
+
+class Entries(NamedTuple):
+    """A flattened checkpoint.
+
+    Attributes:
+        leaves: Its values, in order.
+        metadata: For each state dict with versions, by name, the versions of its modules.
+    """
+
+    leaves: list[Entry]
+    metadata: dict[str, Metadata]
+
+
+def entries_of(value: Any, *, inside: bool = False) -> Entries:
+    """Flatten what a file holds.
+
+    Args:
+        value: What a reader returned.
+        inside: Whether to look inside records and placeholders, too: each is an entry that says what
+            it is, followed by its parts.
+    """
+    walk = _Walk(inside)
+    walk.visit(value, "", False)
+    return Entries(walk.leaves, walk.metadata)
+
+
+class _Walk:
+    def __init__(self, inside: bool) -> None:
+        self.leaves: list[Entry] = []
+        self.metadata: dict[str, Metadata] = {}
+        self._inside = inside
+        self._names: set[str] = set()
+        self._seen: dict[int, str] = {}
+
+    def visit(self, value: Any, name: str, in_optimizer: bool) -> None:
+        if isinstance(value, np.ndarray):
+            self._leaf(name, value, in_optimizer)
+        elif isinstance(value, dict | list | tuple):
+            self._container(value, name, in_optimizer)
+        elif self._inside and isinstance(value, (*RECORDS, Placeholder)):
+            self._record(value, name, in_optimizer)
+        else:
+            self._leaf(name, value, in_optimizer)
+
+    def _leaf(self, name: str, value: Any, in_optimizer: bool) -> None:
+        unique, count = name, 1
+        while unique in self._names:
+            count += 1
+            unique = f"{name} ({count})"
+        self._names.add(unique)
+        self.leaves.append(Entry(unique, value, in_optimizer))
+
+    def _container(self, value: Any, name: str, in_optimizer: bool) -> None:
+        if not value or is_plain(value):
+            self._leaf(name, value, in_optimizer)
+        elif self._first(value, name, in_optimizer):
+            if isinstance(value, StateDict) and value.metadata:
+                self.metadata[name] = value.metadata
+            in_optimizer = in_optimizer or is_optimizer(value)
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            self._pairs(pairs, name, in_optimizer)
+
+    def _record(self, value: Any, name: str, in_optimizer: bool) -> None:
+        if self._first(value, name, in_optimizer):
+            what = value.path if isinstance(value, Placeholder) else type(value).__name__
+            self._leaf(name, what, in_optimizer)
+            parts = [pair for pair in vars(value).items() if pair[0] != "path" and pair[1] is not None]
+            self._pairs(parts, name, in_optimizer)
+
+    def _first(self, value: Any, name: str, in_optimizer: bool) -> bool:
+        first = self._seen.setdefault(id(value), name)
+        if first != name:
+            self._leaf(name, Again(first), in_optimizer)
+        return first == name
+
+    def _pairs(self, pairs: Iterable[tuple[Any, Any]], name: str, in_optimizer: bool) -> None:
+        for key, item in pairs:
+            step = key if type(key) is str else brief_text(key)
+            self.visit(item, f"{name}.{step}" if name else step, in_optimizer)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a container is a list that is short to print, or counts: nothing to look into."""
+    if isinstance(value, Counter):
+        return all(isinstance(count, _PLAIN) for count in value.values())
+    return isinstance(value, list | tuple) and all(isinstance(item, _PLAIN) for item in value)
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether a container is the state dict of an optimizer."""
+    return isinstance(value, dict) and {"state", "param_groups"} <= value.keys()
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """Return a dtype's name as PyTorch has it."""
+    return "complex32" if dtype == COMPLEX32 else dtype.name
+
+
+def brief_text(value: Any) -> str:
+    """Return a short text for any value from a file."""
+    if isinstance(value, Again):
+        return f"the same as {value.first or 'the whole file'}"
+    if isinstance(value, dict | list | tuple | set | frozenset) and len(value) > _TEXT_LIMIT:
+        return f"{type(value).__name__} of {len(value)} items"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, str | bytes | bytearray):
+        value = value[: _TEXT_LIMIT + 1]
+    try:
+        text = repr(value)
+    except ValueError:  # An integer inside has more digits than Python prints.
+        return f"a {type(value).__name__} of long numbers"
+    return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 3] + "..."
