@@ -62,7 +62,9 @@ def cast_all(arrays: Iterable[np.ndarray], dtype: np.dtype) -> dict[int, Cast]:
     Returns:
         For each array with floating-point numbers of another dtype, by its ``id``, what it became.
     """
-    chosen = [array for array in arrays if array.dtype in FLOATS and array.dtype != dtype]
+    chosen = [
+        array for array in arrays if array.dtype.newbyteorder("=") in FLOATS and array.dtype != dtype
+    ]
     found = views(chosen)
     stores: dict[int, np.ndarray] = {}
     result = {}

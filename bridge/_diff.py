@@ -1,9 +1,10 @@
 """Two checkpoints compared: the ``purestate diff`` command.
 
 Both are flattened to dotted names; what has a name on both sides is compared. Structure is names,
-shapes, dtypes, order, ties, the versions of modules and everything that is not a tensor. A safetensors
-file has no ties, no versions and no order that means anything (its usual writers sort), so against one
-these are not compared, and that is said.
+shapes, dtypes, order, ties, the versions of modules and everything that is not a tensor. Not every
+format has all of it: a safetensors file has no ties, no versions and no order that means anything (its
+usual writers sort), a program has no versions. What one side has no place for is not compared, and that
+is said.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint.errors import BadFormat
 
 
-_SAFETENSORS = "safetensors"
+_STRUCTURE = frozenset(["order", "ties", "versions"])
 
 
 @dataclass
@@ -159,15 +160,27 @@ def _side(value: Any, kind: str, ignored: Iterable[str]) -> Side:
     arrays = (np.ndarray, np.generic)
     others = {e.name: e.value for e in leaves if not isinstance(e.value, arrays)}
     return Side(
-        {e.name: np.asarray(e.value) for e in leaves if isinstance(e.value, arrays)},
+        {e.name: _native(e.value) for e in leaves if isinstance(e.value, arrays)},
         {} if "others" in ignored else others,
         {
             f"{name}.{path}".strip(".") or "(root)": entry
             for name, table_ in metadata.items()
             for path, entry in table_.items()
         },
-        frozenset() if _SAFETENSORS in kind else frozenset(["order", "ties", "versions"]),
+        _keeps(kind),
     )
+
+
+def _keeps(kind: str) -> frozenset[str]:
+    """Return what of the structure a format has a place for."""
+    if kind in ("TorchScript", "exported program"):
+        return _STRUCTURE - {"versions"}
+    return frozenset() if "safetensors" in kind or "distributed" in kind else _STRUCTURE
+
+
+def _native(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _compare_structure(left: Side, right: Side, result: Differences) -> None:
@@ -182,7 +195,7 @@ def _compare_structure(left: Side, right: Side, result: Differences) -> None:
             result.others[name] = _text(one), _text(other)
     common = [name for name in left.tensors if name in right.tensors]
     kept = left.keeps & right.keeps
-    result.not_compared = sorted({"order", "ties", "versions"} - kept)
+    result.not_compared = sorted(_STRUCTURE - kept)
     if "order" in kept:
         result.order = common != [name for name in right.tensors if name in left.tensors]
     if "ties" in kept:
@@ -269,7 +282,7 @@ def print_differences(found: Differences) -> None:
     if found.numbers:
         _print_numbers(found)
     if found.not_compared:
-        line(f"not compared, since safetensors files have none: {', '.join(found.not_compared)}")
+        line(f"not compared, since one of the formats has none: {', '.join(found.not_compared)}")
     if found.ignored:
         line(f"ignored: {', '.join(found.ignored)}")
     how = "bit by bit" if found.tolerance is None else "within the tolerance"

@@ -96,7 +96,7 @@ class _Fit:
         return self._done[id(value)]
 
     def _array(self, value: Any, name: str) -> Any:
-        dtype = value.dtype
+        dtype = value.dtype.newbyteorder("=")
         if self._dtype is not None and dtype in FLOATS and isinstance(value, np.ndarray):
             dtype = self._dtype
         if dtype not in self._codes:

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 
 
 def harmless(text: str) -> str:
-    """Return text with nothing in it that a terminal obeys."""
-    if text.isprintable():
+    """Return text with nothing in it that a terminal obeys, or that it has no letters for."""
+    if text.isprintable() and text.isascii():
         return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def line(text: str) -> None:

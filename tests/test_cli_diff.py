@@ -377,3 +377,31 @@ def test_large_files_take_little_memory(tmp_path: Path) -> None:
 def test_diff_starts_without_jax(tmp_path: Path) -> None:
     a, b = pair(tmp_path, {"w": torch.ones(1)}, {"w": torch.zeros(1)})
     assert not HEAVY & modules_after_command("diff", a, b)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_program_is_compared_with_a_state_dict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Net()
+    torch.jit.save(torch.jit.script(model.norm), tmp_path / "script.pt")
+    torch.save(model.norm.state_dict(), tmp_path / "m.pt")
+    found = json_of(capsys, "diff", tmp_path / "script.pt", tmp_path / "m.pt")
+    assert found["not_compared"] == ["versions"]
+    assert found["equal_tensors"] == 5
+
+
+def test_numpy_arrays_of_another_byte_order_are_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    array = np.arange(5, dtype=">f4")
+    a, b = pair(
+        tmp_path, {"w": array, "x": np.float64(2)}, {"w": torch.arange(5.0), "x": np.float64(2)}
+    )
+    assert json_of(capsys, "diff", a, b)["equal_tensors"] == 2
+    done(capsys, "convert", a, tmp_path / "o.pt", "--dtype", "f16")
+    found = torch.load(tmp_path / "o.pt", weights_only=True)
+    assert torch.equal(found["w"], torch.arange(5.0).half())
+    assert found["x"] == 2
+    done(capsys, "convert", a, tmp_path / "o.safetensors")
+    assert safetensors.torch.load_file(tmp_path / "o.safetensors")["w"].tolist() == [0, 1, 2, 3, 4]

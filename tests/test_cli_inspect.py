@@ -1,6 +1,7 @@
 """The command line: ``purestate inspect`` lists a file fast, exactly and harmlessly."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -302,3 +303,12 @@ def test_a_reader_that_goes_away_is_no_error(checkpoint: Path) -> None:
     line = f"(sleep 0.2; {command}; echo $? >&2) | true"
     run = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
     assert run.stderr == "1\n"
+
+
+def test_letters_that_the_output_lacks_are_escaped(tmp_path: Path) -> None:
+    torch.save({"größe": torch.ones(1)}, tmp_path / "m.pt")
+    command = [sys.executable, "-m", "bridge.cli", "inspect", str(tmp_path / "m.pt")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    run = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert rb"gr\xf6\xdfe " in run.stdout
+    assert run.stderr == b""
