@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from bridge.checkpoint._dtypes import swap_bytes
+from bridge.checkpoint._source import place_of
 from bridge.checkpoint.errors import Unwritable
 
 
@@ -77,7 +78,9 @@ def pieces(array: np.ndarray, *, swapped: bool = False) -> Iterator[memoryview]:
         swapped: Reverse the bytes of every number.
 
     Yields:
-        Views of at most :data:`PIECE` bytes; of the array's own memory where it lies in order.
+        Views of at most :data:`PIECE` bytes, each valid until the next: of the array's own memory where
+        it lies in order, or of a buffer. A mapped array is read from its file, so that the file's pages
+        do not come to stay in this process.
     """
     if swapped or not array.flags.c_contiguous:
         if array.nbytes > _COPIED and array.ndim and len(array) > 1:
@@ -93,6 +96,14 @@ def pieces(array: np.ndarray, *, swapped: bool = False) -> Iterator[memoryview]:
             swap_bytes(ordered.reshape(-1).view(np.uint8), ordered.dtype)
         array = ordered
     if not array.nbytes:
+        return
+    place = place_of(array) if array.nbytes > PIECE else None
+    if place is not None:
+        buffer = memoryview(bytearray(PIECE))
+        for at in range(0, array.nbytes, PIECE):
+            piece = buffer[: min(PIECE, array.nbytes - at)]
+            place.read_into(place.offset + at, piece)
+            yield piece
         return
     view = memoryview(cast("bytes", array.reshape(-1).view(np.uint8)))
     if len(view) <= PIECE:
