@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import ml_dtypes
 import numpy as np
 
+from bridge._blocks import blocks
 from bridge.checkpoint._dtypes import FLOAT4, TORCH_DTYPES
 from bridge.checkpoint._storages import dense, views
 
@@ -35,8 +36,6 @@ TARGETS: dict[str, np.dtype] = {
     "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
 }
-
-_BLOCK = 1 << 18
 
 
 class Cast(NamedTuple):
@@ -88,11 +87,10 @@ def cast_all(arrays: Iterable[np.ndarray], dtype: np.dtype) -> dict[int, Cast]:
 def _numbers(storage: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     """Return the numbers of an array, in row-major order, and how many of them overflowed."""
     result = np.empty(max(storage.size, 1), dtype)
-    flat = storage.reshape(-1) if storage.flags.c_contiguous else storage.flat
-    overflowed = 0
-    for start in range(0, storage.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        part = result[start : start + _BLOCK]
+    overflowed = at = 0
+    for block in blocks(storage):
+        part = result[at : at + len(block)]
+        at += len(block)
         with np.errstate(all="ignore"):
             part[...] = block.astype(dtype)
         lost = ~np.isfinite(part)

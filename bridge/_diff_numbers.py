@@ -3,8 +3,7 @@
 Two arrays of one dtype are compared by their bits first; most are equal, and of the others only the
 numbers that differ are looked at. Floating-point numbers of up to 64 bits are compared in float64 (and
 complex ones in complex128), which holds all of them; integers are compared as integers, so that 2**53
-and 2**53 + 1 differ by one. Numbers of a mapped file are read from the file into a block's memory, so
-that comparing two large files takes little memory.
+and 2**53 + 1 differ by one.
 
 NaN equals NaN here, whatever its bits, and infinity equals infinity; a NaN beside a number is counted
 apart and has no distance.
@@ -12,20 +11,18 @@ apart and has no distance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bridge._blocks import blocks
 from bridge._cast import FLOATS
 from bridge.checkpoint._dtypes import COMPLEX32
-from bridge.checkpoint._source import place_of
 from bridge.checkpoint.errors import Unsupported
 
 
-_BLOCK = 1 << 18
 _EXACT = 1 << 53
 
 #: Two arrays that look this many times larger than they are, and this large, are not compared.
@@ -82,7 +79,7 @@ def compare(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Apart
     a, b, times = _once(a, b)
     if a.nbytes > _LARGE and all(x.nbytes > _LARGER * _extent(x) for x in (a, b)):
         raise Unsupported(f"a tensor of {a.nbytes} bytes that lies in {_extent(a)} bytes of storage")
-    for left, right in zip(_blocks(a), _blocks(b), strict=True):
+    for left, right in zip(blocks(a), blocks(b), strict=True):
         if left.dtype == right.dtype:
             mask = _bits_differ(left, right)
             if mask is None:
@@ -107,23 +104,6 @@ def _once(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 def _extent(array: np.ndarray) -> int:
     low, high = np.lib.array_utils.byte_bounds(array)
     return high - low
-
-
-def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield an array's numbers in row-major order, in pieces of one dimension."""
-    if not array.flags.c_contiguous:
-        for start in range(0, array.size, _BLOCK):
-            yield np.asarray(array.flat[start : start + _BLOCK])
-        return
-    place = place_of(array)
-    flat = array.reshape(-1)
-    for start in range(0, array.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        if place is not None:
-            block = np.empty(block.shape, array.dtype)
-            view = memoryview(cast("Any", block.view(np.uint8)))
-            place.read_into(place.offset + start * array.itemsize, view)
-        yield block
 
 
 def _bits_differ(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:

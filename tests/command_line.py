@@ -1,8 +1,10 @@
 """What the tests of the command line share."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +56,21 @@ def modules_after_command(*arguments: object) -> set[str]:
     """The modules that are loaded after a command."""
     texts = [str(argument) for argument in arguments]
     return modules_after(f"from bridge.cli import main; main({texts!r})")
+
+
+def peak_of_command(*arguments: object) -> int:
+    """How many bytes of memory a command had at most, with the pages of files that it looked at."""
+    texts = [str(argument) for argument in arguments]
+    code = (
+        f"from bridge.cli import main; main({texts!r});"
+        "import sys; print(open('/proc/self/status').read(), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", run.stderr, re.MULTILINE)
+    assert found
+    return int(found[1]) << 10
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="needs Linux's /proc to see a process's memory"
+)

@@ -13,7 +13,15 @@ import safetensors.torch
 import torch
 
 from bridge import cli, load, save
-from tests.command_line import HEAVY, done, failed, json_of, modules_after_command
+from tests.command_line import (
+    HEAVY,
+    done,
+    failed,
+    json_of,
+    modules_after_command,
+    needs_proc,
+    peak_of_command,
+)
 
 
 class Net(torch.nn.Module):
@@ -433,3 +441,14 @@ def test_convert_starts_without_jax(tmp_path: Path) -> None:
     loaded = modules_after_command("convert", tmp_path / "m.pt", tmp_path / "o.safetensors", *rename)
     assert not HEAVY & loaded
     assert list(safetensors.torch.load_file(tmp_path / "o.safetensors")) == ["v"]
+
+
+@needs_proc
+def test_large_files_take_little_memory(tmp_path: Path) -> None:
+    source = tmp_path / "m.pt"
+    torch.save({name: torch.ones(6 << 20) for name in "abcd"}, source)
+    # Python and NumPy take some 40 MB, the tensors 100; only what is cast is held, as it will be.
+    assert peak_of_command("convert", source, tmp_path / "o.safetensors") < 80 << 20
+    assert (
+        peak_of_command("convert", source, tmp_path / "o.safetensors", "--dtype", "f8_e5m2") < 110 << 20
+    )

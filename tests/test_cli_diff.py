@@ -1,9 +1,5 @@
 """``purestate diff``: structure and values, exactly, with the exit statuses of diff(1)."""
 
-import json
-import re
-import subprocess
-import sys
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,15 @@ import torch
 from bridge import cli, save
 from bridge._diff_numbers import Tolerance, compare
 from bridge.checkpoint._dtypes import TORCH_DTYPES
-from tests.command_line import HEAVY, done, failed, json_of, modules_after_command
+from tests.command_line import (
+    HEAVY,
+    done,
+    failed,
+    json_of,
+    modules_after_command,
+    needs_proc,
+    peak_of_command,
+)
 
 
 class Net(torch.nn.Module):
@@ -353,25 +357,16 @@ def test_a_few_bytes_that_look_like_many_are_refused(
     assert "bytes of storage" in failed(capsys, "diff", *files, status=2)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-def test_large_files_take_little_memory(tmp_path: Path) -> None:
+@needs_proc
+def test_large_files_take_little_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     big = np.ones(24 << 20, np.float32)
     save({"w": big}, tmp_path / "a.pt")
     big[5] = 2
     save({"w": big}, tmp_path / "b.safetensors")
-    files = [str(tmp_path / "a.pt"), str(tmp_path / "b.safetensors")]
-    code = (
-        f"from bridge.cli import main; status = main(['diff', *{files!r}, '--json']);"
-        "print(open('/proc/self/status').read()); raise SystemExit(status)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 1, run.stderr
-    found, _ = json.JSONDecoder().raw_decode(run.stdout)
-    assert found["numbers"]["w"]["differ"] == 1
-    peak = re.search(r"^VmHWM:\s*(\d+) kB", run.stdout, re.MULTILINE)
+    files = tmp_path / "a.pt", tmp_path / "b.safetensors"
+    assert json_of(capsys, "diff", *files, status=1)["numbers"]["w"]["differ"] == 1
     # Python and NumPy take some 40 MB; each of the tensors has 100.
-    assert peak
-    assert int(peak[1]) < 90_000
+    assert peak_of_command("diff", *files) < 80 << 20
 
 
 def test_diff_starts_without_jax(tmp_path: Path) -> None:
