@@ -38,7 +38,9 @@ def module_state_dict(module: Placeholder) -> StateDict:
     result = StateDict()
     version = _VERSIONS.get(module.path.rpartition(".")[0], 1)
     metadata: dict[str, dict[str, Any]] = {"": {"version": version}}
-    left_out = state.get("_non_persistent_buffers_set") or ()
+    left_out = state.get("_non_persistent_buffers_set")
+    if not isinstance(left_out, set | frozenset):  # A file can have anything there.
+        left_out = frozenset()
     buffers = {name: value for name, value in state["_buffers"].items() if name not in left_out}
     for name, value in (state["_parameters"] | buffers).items():
         if isinstance(value, (np.ndarray, *RECORDS)):
