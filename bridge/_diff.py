@@ -175,7 +175,8 @@ def _keeps(kind: str) -> frozenset[str]:
     """Return what of the structure a format has a place for."""
     if kind in ("TorchScript", "exported program"):
         return _STRUCTURE - {"versions"}
-    return frozenset() if "safetensors" in kind or "distributed" in kind else _STRUCTURE
+    flat = any(word in kind for word in ("safetensors", "distributed", "DCP"))
+    return frozenset() if flat else _STRUCTURE
 
 
 def _native(value: Any) -> np.ndarray:

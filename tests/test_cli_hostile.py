@@ -20,10 +20,11 @@ class Odd:
 def original(kind: str) -> bytes:
     """A file with a bit of everything, in one of the formats."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    linear = torch.nn.Linear(2, 3)
+    model = torch.nn.Sequential(linear, torch.nn.BatchNorm1d(3))
     content = {
         "model": model.state_dict(),
-        "tied": [model[0].weight, model[0].weight.t()],
+        "tied": [linear.weight, linear.weight.t()],
         "half": torch.ones(2, 2).half(),
         "sparse": torch.eye(2).to_sparse(),
         "odd": Odd(),
