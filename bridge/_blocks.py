@@ -41,5 +41,5 @@ def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
             yield flat[start : start + BLOCK]
             continue
         count = min(BLOCK, array.size - start)
-        place.read_into(place.offset + start * width, view[: count * width])
+        place.file.pread(place.offset + start * width, view[: count * width])
         yield buffer[:count]

@@ -102,7 +102,7 @@ def pieces(array: np.ndarray, *, swapped: bool = False) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(PIECE))
         for at in range(0, array.nbytes, PIECE):
             piece = buffer[: min(PIECE, array.nbytes - at)]
-            place.read_into(place.offset + at, piece)
+            place.file.pread(place.offset + at, piece)
             yield piece
         return
     view = memoryview(cast("bytes", array.reshape(-1).view(np.uint8)))

@@ -79,10 +79,8 @@ class _Publisher:
     def _placeholder(self, value: Placeholder, depth: int) -> Any:
         for name in ("args", "kwargs", "state", "items", "entries"):
             setattr(value, name, self.visit(getattr(value, name), depth + 1))
-        if is_module(value):
-            return module_state_dict(value)
         self.placeholders.add(value.path)
-        return value
+        return module_state_dict(value) if is_module(value) else value
 
 
 def _old_tensor(value: OldTensor) -> Any:
