@@ -77,7 +77,12 @@ def main() -> None:
         path = Path(json.loads(line)["path"])
         listener.events = []
         listener.allowed = Path(os.path.realpath(path))
-        ways = {way: asdict(observe(path, way)) for way in WAYS}
+        ways = {}
+        for way in WAYS:
+            seen = observe(path, way)
+            ways[way] = asdict(seen)
+            if seen.outcome.startswith("!") or seen.growth > 4 * ALLOWANCE:
+                break  # a failure already; the other ways would only take longer
         listener.allowed = None
         print(json.dumps({"ways": ways, "events": listener.events}), flush=True)
 
