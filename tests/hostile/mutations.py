@@ -133,7 +133,8 @@ def _split_pickle(data: bytes) -> tuple[list[bytes], bytes]:
         for op, _, at in pickletools.genops(data):
             places.append(at or 0)
             end = (at or 0) + 1 if op.name == "STOP" else end
-    except (ValueError, IndexError, UnicodeDecodeError, OverflowError, EOFError, struct.error):
+    except (ValueError, IndexError, OverflowError, EOFError, struct.error, DeprecationWarning):
+        # The last is what a text opcode with a backslash gives where warnings are errors.
         end = end or len(data)
     places.append(end)
     return [data[a:b] for a, b in itertools.pairwise(places)], data[end:]
@@ -205,7 +206,8 @@ def edit_json(data: bytes, rng: Random) -> bytes:
     if rng.random() < 0.15:
         return _edit_text(data, rng)
     nodes: list[tuple[Any, Any]] = []
-    _collect(value, nodes)
+    if isinstance(value, dict | list):
+        _collect(value, nodes)
     if not nodes:
         return flip_bit(data, rng)
     holder, key = rng.choice(nodes)

@@ -108,16 +108,23 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile pickles", description=__doc__)
     parser.add_argument("--only", default="", help="the cases whose id contains this")
     options = parser.parse_args(arguments)
-    cases = [forgery for forgery in forgeries() if options.only in forgery.id]
-    with tempfile.TemporaryDirectory() as folder:
-        verdicts = read_all(cases, Path(folder))
-    total = Counter(forgery.kind for forgery in cases)
-    print(f"{'class':<36}{'files':>6}{'refused':>9}{'inert':>7}")
-    for kind, count in total.items():
-        print(f"{kind:<36}{count:>6}{verdicts.refused[kind]:>9}{verdicts.inert[kind]:>7}")
-    totals = (total.total(), verdicts.refused.total(), verdicts.inert.total())
-    print(f"{'all':<36}{totals[0]:>6}{totals[1]:>9}{totals[2]:>7}")
-    print(", ".join(f"{name} {count}" for name, count in verdicts.errors.most_common()))
-    for name, what in verdicts.failures:
+    kinds: dict[str, list[Forgery]] = {}
+    for forgery in forgeries():
+        if options.only in forgery.id:
+            kinds.setdefault(forgery.kind, []).append(forgery)
+    print(f"{'class':<36}{'files':>6}{'refused':>9}{'inert':>7}{'FAILED':>8}")
+    total, errors, failures = Counter[str](), Counter[str](), []
+    for kind, cases in kinds.items():
+        with tempfile.TemporaryDirectory() as folder:
+            verdicts = read_all(cases, Path(folder))
+        refused, inert = verdicts.refused.total(), verdicts.inert.total()
+        total.update(files=len(cases), refused=refused, inert=inert)
+        errors += verdicts.errors
+        failures += verdicts.failures
+        failed = len(verdicts.failures)
+        print(f"{kind:<36}{len(cases):>6}{refused:>9}{inert:>7}{failed:>8}", flush=True)
+    print(f"{'all':<36}{total['files']:>6}{total['refused']:>9}{total['inert']:>7}{len(failures):>8}")
+    print(", ".join(f"{name} {count}" for name, count in errors.most_common()))
+    for name, what in failures:
         print(f"FAILED {name}: {what}")
-    sys.exit(bool(verdicts.failures))
+    sys.exit(bool(failures))
