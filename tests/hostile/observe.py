@@ -19,6 +19,8 @@ from bridge.checkpoint import CheckpointError, load
 
 
 _SMALL = 1 << 20
+#: How many values a digest looks at: more would cost more than reading them did.
+_ENOUGH = 200_000
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class _Digest:
     def __init__(self, state: Any, numbers: bool) -> None:
         self._state = state
         self._numbers = numbers
+        self._visits = 0
         self._seen: dict[int, int] = {}
         self._alive: list[Any] = []
 
@@ -106,6 +109,13 @@ class _Digest:
         self._state.update(repr(parts).encode("utf-8", "surrogatepass"))
 
     def visit(self, value: Any) -> None:
+        self._visits += 1
+        if self._visits > _ENOUGH:
+            return
+        if isinstance(value, bytes | bytearray) and len(value) > 1000:
+            self._put(type(value).__name__, len(value))
+            self._state.update(value)
+            return
         if isinstance(value, str | int | float | bool | bytes | bytearray | complex | None):
             if isinstance(value, int) and value.bit_length() > 1000:
                 value = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
