@@ -31,12 +31,14 @@ class Global:
             passed along, such as the class ``torch.Tensor``.
         least: How many arguments it needs.
         most: How many it takes.
+        copies: Whether what it gives may be as large as its arguments.
     """
 
     path: str
     make: Callable[..., object] | None = None
     least: int = 0
     most: int = 0
+    copies: bool = False
 
     def refusal(self, args: tuple[Any, ...]) -> CheckpointError:
         """Return the error for a call that this name does not take."""
@@ -111,8 +113,10 @@ _FUNCTIONS += [
     for kind in ("int", "float", "double", "bool", "tensor")
 ]
 
+_COPYING = (plain.__name__, numpy_objects.__name__)
+
 TABLE: dict[tuple[str, str], object] = {
-    (module, name): Global(f"{module}.{name}", make, least, most)
+    (module, name): Global(f"{module}.{name}", make, least, most, make.__module__ in _COPYING)
     for module, name, make, least, most in _FUNCTIONS
 }
 TABLE |= {

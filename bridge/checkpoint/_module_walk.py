@@ -18,6 +18,7 @@ import numpy as np
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._records import RECORDS, Placeholder
+from bridge.checkpoint.errors import Unsafe, Unsupported, brief
 
 
 #: The versions that PyTorch's own classes write into ``_metadata``, where they are not 1.
@@ -32,8 +33,32 @@ def is_module(value: Placeholder) -> bool:
     )
 
 
-def module_state_dict(module: Placeholder) -> StateDict:
-    """Return the state dict of a module whose submodules have been turned into theirs."""
+class NameBudget:
+    """How many names the modules of one file may have, in all.
+
+    A module can hold one submodule twice, and that one another twice: forty small objects then have
+    a million million names.
+    """
+
+    def __init__(self) -> None:
+        self._names = 250_000
+        self._letters = 32 << 20
+
+    def spend(self, name: str) -> str:
+        """Return ``name``, if there is room for it."""
+        self._names -= 1
+        self._letters -= len(name)
+        if self._names < 0 or self._letters < 0:
+            raise Unsafe("the modules in the file hold each other so often that they have no end")
+        return name
+
+
+def module_state_dict(module: Placeholder, budget: NameBudget) -> StateDict:
+    """Return the state dict of a module whose submodules have been turned into theirs.
+
+    Raises:
+        Unsupported: If a parameter, buffer or submodule is something that is not read.
+    """
     state: dict[str, Any] = module.state
     result = StateDict()
     version = _VERSIONS.get(module.path.rpartition(".")[0], 1)
@@ -44,12 +69,23 @@ def module_state_dict(module: Placeholder) -> StateDict:
     buffers = {name: value for name, value in state["_buffers"].items() if name not in left_out}
     for name, value in (state["_parameters"] | buffers).items():
         if isinstance(value, (np.ndarray, *RECORDS)):
-            result[name] = value
+            result[budget.spend(str(name))] = value
+        elif value is not None:
+            raise _not_read(module, name, value, "tensor")
     for name, child in state["_modules"].items():
         if isinstance(child, StateDict):
-            result.update((f"{name}.{inner}", value) for inner, value in child.items())
-            metadata.update(
-                (f"{name}.{inner}" if inner else name, entry) for inner, entry in child.metadata.items()
-            )
+            for inner, value in child.items():
+                result[budget.spend(f"{name}.{inner}")] = value
+            for inner, entry in child.metadata.items():
+                metadata[budget.spend(f"{name}.{inner}" if inner else str(name))] = entry
+        elif child is not None:
+            raise _not_read(module, name, child, "module")
     result.metadata = metadata
     return result
+
+
+def _not_read(module: Placeholder, name: object, value: object, what: str) -> Unsupported:
+    return Unsupported(
+        f"{brief(name)} of a {module.path} is {brief(value)}, which is not read as a {what}",
+        advice="Load the file with torch where its code is, and save model.state_dict()",
+    )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bridge.checkpoint._globals import Global, StorageClass, name_as_value
-from bridge.checkpoint._module_walk import is_module, module_state_dict
+from bridge.checkpoint._module_walk import NameBudget, is_module, module_state_dict
 from bridge.checkpoint._numpy_objects import NumpyArray, NumpyDtype
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
 from bridge.checkpoint._rebuild import OldTensor
@@ -34,6 +34,7 @@ def publish(value: Any) -> tuple[Any, set[str]]:
 class _Publisher:
     def __init__(self) -> None:
         self.placeholders: set[str] = set()
+        self._names = NameBudget()
         self._done: dict[int, Any] = {}
         self._alive: list[Any] = []
 
@@ -80,7 +81,7 @@ class _Publisher:
         for name in ("args", "kwargs", "state", "items", "entries"):
             setattr(value, name, self.visit(getattr(value, name), depth + 1))
         self.placeholders.add(value.path)
-        return module_state_dict(value) if is_module(value) else value
+        return module_state_dict(value, self._names) if is_module(value) else value
 
 
 def _old_tensor(value: OldTensor) -> Any:

@@ -19,7 +19,7 @@ from bridge.checkpoint._pickle_extent import read_pickle
 from bridge.checkpoint._pickle_machine import PickleMachine
 from bridge.checkpoint._publish import publish
 from bridge.checkpoint._source import FileBytes
-from bridge.checkpoint._tensors import Storages, naturals
+from bridge.checkpoint._tensors import Storage, Storages, naturals
 from bridge.checkpoint._vocabulary import TorchVocabulary
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsupported, brief
 
@@ -31,8 +31,8 @@ _MAX_DIMS = 64
 class TarVocabulary(TorchVocabulary):
     """The names of a tar checkpoint: persistent ids are the numbers of tensors and storages."""
 
-    def __init__(self, storages: Storages) -> None:
-        super().__init__(storages)
+    def __init__(self, storages: Storages, size: int) -> None:
+        super().__init__(storages, size)
         self.objects: dict[int, Any] = {}
 
     def persistent(self, identity: object) -> object:
@@ -76,7 +76,7 @@ def load_tar(file: FileBytes) -> Content:
     """Return the object in a tar checkpoint."""
     members = _members(file)
     storages = Storages(file.size, swap=sys.byteorder == "big", skim=file.skim)
-    vocabulary = TarVocabulary(storages)
+    vocabulary = TarVocabulary(storages, file.size)
     name = ""
     try:
         for name, read in (("storages", _read_storages), ("tensors", _read_tensors)):
@@ -158,7 +158,7 @@ def _read_storages(
         raise BadFormat(f"the list of storage views is {brief(views)}")
     for view in views:
         target, root, offset, numel = naturals(view, "a storage view") if len(view) == 4 else (0,) * 4
-        if root not in vocabulary.objects or target in vocabulary.objects:
+        if not isinstance(vocabulary.objects.get(root), Storage) or target in vocabulary.objects:
             raise BadFormat(f"storage view {brief(target)} is of an unknown storage, or occurs twice")
         window = vocabulary.objects[root].window(str(target), offset, numel)
         vocabulary.objects[target] = window
@@ -173,7 +173,9 @@ def _read_tensors(
     del file, storages
     for _ in range(_count(member, vocabulary)):
         match member.pickle(vocabulary):
-            case (int() as key, int() as storage, _) if storage in vocabulary.objects:
+            case (int() as key, int() as storage, _) if isinstance(
+                vocabulary.objects.get(storage), Storage
+            ):
                 (ndim, _) = member.numbers("<ii")
                 if not 0 <= ndim <= _MAX_DIMS:
                     raise Unsupported(f"a tensor has {ndim} dimensions")

@@ -149,6 +149,9 @@ class Storage:
         """Return the tensor at ``offset`` (in elements) with ``size`` and ``stride``."""
         if type(offset) is not int or offset < 0:
             natural(offset, "a tensor's offset")
+        for part in (size, stride):
+            if isinstance(part, tuple | list) and len(part) > _MAX_DIMS:
+                raise Unsupported(f"a tensor has {len(part)} dimensions; NumPy has {_MAX_DIMS} at most")
         shape = naturals(size, "a tensor's size")
         steps = naturals(stride, "a tensor's stride")
         if dtype is None and not (conj or neg):
@@ -216,8 +219,6 @@ class Storage:
             raise BadFormat(f"a tensor has {len(shape)} sizes but {len(steps)} strides")
         if dtype == FLOAT4 and not shape:
             raise Unsupported(f"a {dtype} tensor without dimensions, two numbers to a byte")
-        if len(shape) > _MAX_DIMS:
-            raise Unsupported(f"a tensor has {len(shape)} dimensions; NumPy has {_MAX_DIMS} at most")
         # NumPy counts the bytes a view seems to have, ignoring zeros, and must not overflow.
         if 0 in shape:
             if math.prod(n for n in shape if n) * dtype.itemsize > _MAX_BYTES:

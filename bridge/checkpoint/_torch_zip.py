@@ -65,7 +65,7 @@ def _run_pickle(file: FileBytes, records: dict[str, Record]) -> tuple[Any, set[s
     data = read_record(file, pickle)
     origin = 0 if pickle.deflated else pickle.start
     try:
-        result = PickleMachine(data, TorchVocabulary(storages), origin=origin).run()
+        result = PickleMachine(data, TorchVocabulary(storages, len(data)), origin=origin).run()
         storages.attach(lambda storage: _storage_block(file, records, storage))
         return publish(result)
     except CheckpointError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bridge._state_dict_type import StateDict
+from bridge.checkpoint._module_walk import NameBudget
 from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint.errors import BadFormat
 
@@ -62,21 +63,26 @@ def script_state_dict(root: object, classes: ScriptClasses) -> StateDict:
     if not isinstance(root, Placeholder) or not _is_module(root, classes):
         raise BadFormat("the TorchScript archive does not hold a module")
     result = StateDict()
-    _walk(root, "", classes, result, frozenset())
+    _walk(root, "", classes, result, NameBudget(), frozenset())
     return result
 
 
 def _walk(
-    module: Placeholder, prefix: str, classes: ScriptClasses, result: StateDict, above: frozenset[int]
+    module: Placeholder,
+    prefix: str,
+    classes: ScriptClasses,
+    result: StateDict,
+    budget: NameBudget,
+    above: frozenset[int],
 ) -> None:
     state: dict[Any, Any] = module.state
     for name in classes.tensors(module.path):
         if isinstance(state.get(name), np.ndarray):
-            result[prefix + name] = state[name]
+            result[budget.spend(prefix + name)] = state[name]
     inside = above | {id(module)}
     for name, child in state.items():
         if isinstance(child, Placeholder) and _is_module(child, classes) and id(child) not in inside:
-            _walk(child, f"{prefix}{name}.", classes, result, inside)
+            _walk(child, budget.spend(f"{prefix}{name}."), classes, result, budget, inside)
 
 
 def _is_module(value: Placeholder, classes: ScriptClasses) -> bool:

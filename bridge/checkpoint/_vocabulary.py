@@ -26,10 +26,13 @@ class TorchVocabulary:
 
     Args:
         storages: Where persistent ids find their storages.
+        size: How many bytes the pickle has: its values cannot have more items than that.
     """
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, storages: Storages, size: int) -> None:
         self._storages = storages
+        self._copied = 0
+        self._may_copy = size + _ROOM
 
     def find(self, module: str, name: str) -> object:
         """Return the table's entry for ``module.name``, or a placeholder for it."""
@@ -43,10 +46,18 @@ class TorchVocabulary:
         """Call a function of the table, or note the call of another."""
         if type(function) is Global:
             make = function.make
+            if function.copies and args:
+                self._spend(args)
             if make is not None and function.least <= len(args) <= function.most:
                 return make(*args)
             raise function.refusal(args)
         return self.new(function, args, {})
+
+    def _spend(self, args: tuple[Any, ...]) -> None:
+        """Count what is copied: one large value can be an argument of many calls."""
+        self._copied += sum(len(arg) for arg in args if isinstance(arg, _SIZED))
+        if self._copied > self._may_copy:
+            raise Unsafe("the pickle has its values copied over and over")
 
     def new(self, cls: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Make an object of a class of the table, or note what one of another is made from."""
@@ -94,6 +105,10 @@ class TorchVocabulary:
         if len(identity) == 6 and identity[5] is not None:
             return _storage_view(storage, identity[5])
         return storage
+
+
+_SIZED = (str, bytes, bytearray, tuple, list, dict, set, frozenset)
+_ROOM = 1 << 20
 
 
 def _storage_view(root: Storage, view: object) -> Storage:

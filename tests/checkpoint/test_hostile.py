@@ -287,6 +287,37 @@ def test_hostile_programs_are_refused(tmp_path: Path, name: str) -> None:
     assert time.monotonic() - start < 5
 
 
+def test_modules_that_hold_each_other_twice_have_no_end(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    for _ in range(20):
+        model = torch.nn.Sequential(model, model)
+    torch.save(model, tmp_path / "m.pt")
+    with pytest.raises(Unsafe, match="have no end"):
+        load(tmp_path / "m.pt")
+
+
+def test_programs_whose_modules_hold_each_other_twice_have_no_end(tmp_path: Path) -> None:
+    inner = Text(glob("__torch__", "M") + b")\x81}" + op("w") + tensor() + b"sb")
+    body = inner + b"q\x00"
+    for level in range(30):
+        pair = b"}(" + op("a") + b"h" + bytes([level]) + op("b") + b"h" + bytes([level]) + b"u"
+        body += b"0" + glob("__torch__", "M") + b")\x81" + pair + b"bq" + bytes([level + 1])
+    path = with_pickle(tmp_path / "m.pt", program(body))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("m/constants.pkl", b"\x80\x02).")
+        source = 'class M(Module):\n  __parameters__ = ["w", ]\n  __buffers__ = []\n'
+        archive.writestr("m/code/__torch__.py", source)
+    with pytest.raises(Unsafe, match="have no end"):
+        load(path)
+
+
+def test_values_are_not_copied_over_and_over(tmp_path: Path) -> None:
+    big = op("a" * 4_000_000)
+    body = big + b"q\x000(" + 300 * (glob("__builtin__", "bytearray") + b"h\x00\x85R") + b"t"
+    with pytest.raises(Unsafe, match="over and over"):
+        load(with_pickle(tmp_path / "m.pt", program(body)))
+
+
 def test_broadcast_of_a_terabyte_stays_a_view(tmp_path: Path) -> None:
     body = op((tensor(size=(1 << 40,), stride=(0,)), tensor()))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
