@@ -46,7 +46,7 @@ class _Publisher:
             return value
         if kind in _LEAVES:
             return _LEAVES[kind](value)
-        if not isinstance(value, _CONTAINERS):
+        if not isinstance(value, _CONTAINERS) or (kind in _BUILTIN and not value):
             return value
         if depth > MAX_DEPTH:
             raise Unsafe(f"values are nested more than {MAX_DEPTH} deep")
@@ -95,6 +95,8 @@ def _numpy_array(value: NumpyArray) -> Any:
         raise BadFormat("a NumPy array is never given its contents")
     return value.content
 
+
+_BUILTIN = frozenset([dict, list, tuple])
 
 _CONTAINERS = (dict, list, tuple, Placeholder, *RECORDS)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class Placeholder:
     """A class, a function or an object of a class that is not read.
 

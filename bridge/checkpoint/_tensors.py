@@ -23,11 +23,12 @@ import numpy as np
 from bridge.checkpoint._dtypes import resolve_marks, swapped
 from bridge.checkpoint._packed import FLOAT4, unpack
 from bridge.checkpoint._source import aligned_empty
-from bridge.checkpoint.errors import BadFormat, Unsupported, brief
+from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported, brief
 
 
 _MAX_DIMS = 64
 _MAX_BYTES = (1 << 63) - 1
+_ROOM = 1 << 20
 
 _Variant = tuple[bool, bool, np.dtype]
 
@@ -91,8 +92,7 @@ class Tensor:
             ]
             array = np.ndarray(self.shape, self.dtype, cast("Any", data), self.start * width, strides)
         if self.dtype == FLOAT4:
-            if array.size > len(data):
-                raise Unsupported(f"a broadcast tensor of {self.dtype}, two numbers to a byte")
+            self.storage.spend_unpacked(2 * array.size)
             array = unpack(array)
         if array.flags.writeable:
             array.flags.writeable = False
@@ -122,6 +122,7 @@ class Storage:
         self._tensors: dict[tuple[object, ...], Tensor] = {}
         self._variants: dict[_Variant, np.ndarray] = {}
         self._windows: dict[tuple[int, int], Storage] = {}
+        self._unpacked = 0
 
     def window(self, key: str, offset: int, numel: int) -> Storage:
         """Return the storage that is elements ``[offset, offset + numel)`` of this one."""
@@ -197,6 +198,12 @@ class Storage:
             resolve_marks(numbers, conj=conj, neg=neg)
             self._variants[key] = block
         return self._variants[key]
+
+    def spend_unpacked(self, count: int) -> None:
+        """Count numbers that are unpacked for a tensor: many tensors can view one storage."""
+        self._unpacked += count
+        if self._unpacked > 4 * self.nbytes + _ROOM:
+            raise Unsafe(f"storage {self.key!r} is unpacked over and over")
 
     def attach(self, block: np.ndarray) -> None:
         """Give the storage its bytes."""

@@ -8,6 +8,7 @@ memory.
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tests.hostile.assembler import Raw, archive, call, glob, legacy, op, program, storage
 from tests.hostile.forgery import Forgery, one_file
@@ -179,11 +180,14 @@ def _views() -> Iterator[Forgery]:
 def _objects() -> Iterator[Forgery]:
     """Opcodes of one byte, and brackets of JSON, that make objects of sixty."""
     million = 1_000_000
-    yield _zip("1 million lists", b"(" + b"]" * million + b"t")
-    yield _zip("1 million dictionaries", b"(" + b"}" * million + b"t")
-    yield _zip("400,000 sets", b"(" + b"\x8f" * 400_000 + b"t", 4)
+    yield replace(_zip("1 million lists", b"(" + b"]" * million + b"t"), objects=million)
+    yield replace(_zip("1 million dictionaries", b"(" + b"}" * million + b"t"), objects=million)
+    yield replace(_zip("400,000 sets", b"(" + b"\x8f" * 400_000 + b"t", 4), objects=400_000)
     yield _zip("2 million Nones", b"(" + b"N" * (2 * million) + b"t")
-    yield _zip("300,000 placeholders", glob("a.B") + b"q\x010](" + b"h\x01)R" * 300_000 + b"e")
+    yield replace(
+        _zip("300,000 placeholders", glob("a.B") + b"q\x010](" + b"h\x01)R" * 300_000 + b"e"),
+        objects=300_000,
+    )
     yield _zip(
         "300,000 memo slots",
         b"](" + b"".join(b"Nr" + struct.pack("<I", n) for n in range(300_000)) + b"e",

@@ -15,6 +15,7 @@ class Forgery:
         files: Name to bytes.
         target: Which file is opened; "" for the folder.
         inert: Whether it may also be read, as placeholders.
+        objects: How many Python objects it makes, if these are what takes the memory.
         links: Symbolic links to make in the folder: name to target.
     """
 
@@ -24,6 +25,7 @@ class Forgery:
     target: str
     inert: bool = False
     links: Mapping[str, str] | None = None
+    objects: int = 0
 
     @property
     def id(self) -> str:
