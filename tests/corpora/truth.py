@@ -163,7 +163,9 @@ def read_by_torch(path: str | os.PathLike[str]) -> Any:
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     """The numbers of a tensor in row-major order."""
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    # An axis of length 1 may keep an odd stride through ``contiguous``, not through a copy.
+    plain = plain.clone(memory_format=torch.contiguous_format)
     return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
