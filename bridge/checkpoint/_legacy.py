@@ -53,9 +53,9 @@ def _pickle(file: FileBytes, at: int, record: str, storages: Storages) -> tuple[
     """Return what the pickle at ``at`` holds, and where it ends."""
     try:
         data = read_pickle(file, at)
-        return PickleMachine(data, TorchVocabulary(storages, len(data)), origin=at).run(), at + len(
-            data
-        )
+        return PickleMachine(
+            data, TorchVocabulary(storages, len(data), id_parts=6), origin=at
+        ).run(), at + len(data)
     except CheckpointError as error:
         raise error.locate(record=record) from error.__cause__
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._records import RECORDS, Placeholder
-from bridge.checkpoint.errors import Unsafe, Unsupported, brief
+from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported, brief
 
 
 #: The versions that PyTorch's own classes write into ``_metadata``, where they are not 1.
@@ -66,10 +66,12 @@ def module_state_dict(module: Placeholder, budget: NameBudget) -> StateDict:
     left_out = state.get("_non_persistent_buffers_set")
     if not isinstance(left_out, set | frozenset):  # A file can have anything there.
         left_out = frozenset()
+    for name in (*state["_parameters"], *state["_buffers"], *state["_modules"]):
+        check_name(name)
     buffers = {name: value for name, value in state["_buffers"].items() if name not in left_out}
     for name, value in (state["_parameters"] | buffers).items():
         if isinstance(value, (np.ndarray, *RECORDS)):
-            result[budget.spend(str(name))] = value
+            result[budget.spend(name)] = value
         elif value is not None:
             raise _not_read(module, name, value, "tensor")
     for name, child in state["_modules"].items():
@@ -77,11 +79,17 @@ def module_state_dict(module: Placeholder, budget: NameBudget) -> StateDict:
             for inner, value in child.items():
                 result[budget.spend(f"{name}.{inner}")] = value
             for inner, entry in child.metadata.items():
-                metadata[budget.spend(f"{name}.{inner}" if inner else str(name))] = entry
+                metadata[budget.spend(f"{name}.{inner}" if inner else name)] = entry
         elif child is not None:
             raise _not_read(module, name, child, "module")
     result.metadata = metadata
     return result
+
+
+def check_name(name: object) -> None:
+    """Refuse what cannot be one part of a dotted name."""
+    if type(name) is not str or not name or "." in name:
+        raise BadFormat(f"{brief(name)} is no name of a parameter, buffer or module")
 
 
 def _not_read(module: Placeholder, name: object, value: object, what: str) -> Unsupported:

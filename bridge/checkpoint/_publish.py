@@ -81,7 +81,11 @@ class _Publisher:
         for name in ("args", "kwargs", "state", "items", "entries"):
             setattr(value, name, self.visit(getattr(value, name), depth + 1))
         self.placeholders.add(value.path)
-        return module_state_dict(value, self._names) if is_module(value) else value
+        if is_module(value):
+            return module_state_dict(value, self._names)
+        if isinstance(value.state, dict) and value.path.startswith("torch.nn.modules."):
+            raise BadFormat(f"a {value.path} lacks its parameters, buffers or modules")
+        return value
 
 
 def _old_tensor(value: OldTensor) -> Any:

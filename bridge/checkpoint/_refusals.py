@@ -9,7 +9,7 @@ would misread.
 from __future__ import annotations
 
 from bridge.checkpoint._dtypes import UNSUPPORTED_STORAGE_CLASSES
-from bridge.checkpoint.errors import Unsafe, Unsupported
+from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported, brief
 
 
 #: Packages whose functions run code, reach the system or the network, or read other files.
@@ -72,6 +72,8 @@ _DATA_BUILTINS = frozenset(
 def refuse(module: str, name: str) -> None:
     """Raise if a name outside of the table must not become a placeholder."""
     path = f"{module}.{name}"
+    if not all(part.isidentifier() for part in path.split(".")):
+        raise BadFormat(f"{brief(path)} is no name of a class or function")
     if module.startswith("torch") and name in UNSUPPORTED_STORAGE_CLASSES:
         raise Unsupported(f"numbers narrower than a byte ({path}), which this reader does not read")
     if _runs_code(module, name, path):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bridge._state_dict_type import StateDict
-from bridge.checkpoint._module_walk import NameBudget
+from bridge.checkpoint._module_walk import NameBudget, check_name
 from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint.errors import BadFormat
 
@@ -81,6 +81,7 @@ def _walk(
             result[budget.spend(prefix + name)] = state[name]
     inside = above | {id(module)}
     for name, child in state.items():
+        check_name(name)
         if isinstance(child, Placeholder) and _is_module(child, classes) and id(child) not in inside:
             _walk(child, budget.spend(f"{prefix}{name}."), classes, result, budget, inside)
 

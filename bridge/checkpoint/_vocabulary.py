@@ -27,10 +27,13 @@ class TorchVocabulary:
     Args:
         storages: Where persistent ids find their storages.
         size: How many bytes the pickle has: its values cannot have more items than that.
+        id_parts: How many parts the persistent id of a storage has: 6 in the legacy format, where
+            the last says which part of another storage it is.
     """
 
-    def __init__(self, storages: Storages, size: int) -> None:
+    def __init__(self, storages: Storages, size: int, *, id_parts: int = 5) -> None:
         self._storages = storages
+        self._id_parts = id_parts
         self._copied = 0
         self._may_copy = size + _ROOM
 
@@ -93,7 +96,7 @@ class TorchVocabulary:
         kind = identity[0] if type(identity[0]) is str else ""
         if kind == "module" and len(identity) == 4 and isinstance(identity[1], Placeholder):
             return identity[1]  # the others are its source file and source code
-        if kind != "storage" or len(identity) not in (5, 6):
+        if kind != "storage" or len(identity) != self._id_parts:
             raise BadFormat(f"a persistent id {brief(identity[0])} of {len(identity)} parts")
         parts: tuple[Any, ...] = identity
         cls, key, numel = parts[1], parts[2], parts[4]
