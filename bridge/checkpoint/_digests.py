@@ -16,11 +16,12 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bridge.checkpoint._arrays import pieces
+from bridge.checkpoint._json import parse_json
 from bridge.checkpoint._packed import FLOAT4, pack
 from bridge.checkpoint.errors import BadFormat, brief
 
@@ -73,9 +74,9 @@ def from_text(text: str) -> dict[str, str]:
         BadFormat: If the text is anything but a JSON object of names and digests.
     """
     try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadFormat(f"digests that are no valid JSON ({error})") from error
+        value = parse_json(text.encode("utf-8", "surrogatepass"))
+    except BadFormat as error:
+        raise BadFormat(f"digests that are {error.problem}") from error.__cause__
     if not isinstance(value, dict):
         raise BadFormat(f"digests must be a JSON object, not {brief(value)}")
     for name, found in value.items():

@@ -17,12 +17,12 @@ Two rules keep the request inside the folder:
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.checkpoint._json import parse_json
 from bridge.checkpoint.errors import BadFormat, Truncated, Unsafe, Unsupported, brief
 
 
@@ -51,10 +51,7 @@ def parse_index(data: bytes) -> Index:
         BadFormat: If they are no index.
         Unsafe: If they name a file outside the folder.
     """
-    try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_constant)
-    except (ValueError, RecursionError) as error:
-        raise BadFormat(f"not valid JSON ({error})") from error
+    value = parse_json(data)
     weight_map = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(weight_map, dict):
         raise BadFormat(
@@ -73,22 +70,6 @@ def _total_size(metadata: Any) -> int | None:
     size = metadata.get("total_size") if isinstance(metadata, dict) else None
     # Some writers put a float here; the number decides nothing, so it is only kept where it is exact.
     return int(size) if isinstance(size, int | float) and size == size // 1 else None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python's reader would keep the last of two equal names in silence.
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"the name {brief(key)} occurs twice")
-            seen.add(key)
-    return result
-
-
-def _constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
 
 
 def check_plain_name(name: object) -> str:

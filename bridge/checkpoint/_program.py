@@ -7,13 +7,13 @@ program itself is not read.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._dtypes import TORCH_DTYPES
+from bridge.checkpoint._json import parse_json
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import Storage
 from bridge.checkpoint._zip import Record, read_record
@@ -59,9 +59,9 @@ def load_program(file: FileBytes, records: dict[str, Record]) -> StateDict:
         )
     record = records[_CONFIG]
     try:
-        table = json.loads(read_record(file, record))
-    except (ValueError, RecursionError) as error:
-        raise BadFormat(f"not valid JSON ({error})", record=record.name) from error
+        table = parse_json(read_record(file, record))
+    except CheckpointError as error:
+        raise error.locate(record=record.name) from error.__cause__
     config = table.get("config") if isinstance(table, dict) else None
     if not isinstance(config, dict):
         raise BadFormat("the list of weights has no config", record=record.name)

@@ -8,7 +8,6 @@ Files are written by ``_write_safetensors.py``.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -22,10 +21,11 @@ from bridge.checkpoint._dtypes import (
     UNSUPPORTED_SAFETENSORS_DTYPES,
     swapped,
 )
+from bridge.checkpoint._json import parse_json
 from bridge.checkpoint._packed import FLOAT4, unpack
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import described, naturals, truth_values
-from bridge.checkpoint.errors import BadFormat, Truncated, Unsupported, brief
+from bridge.checkpoint.errors import BadFormat, CheckpointError, Truncated, Unsupported, brief
 
 
 MAX_HEADER = 100_000_000
@@ -58,13 +58,9 @@ def _read_header(file: FileBytes) -> tuple[dict[str, Any], int]:
             offset=8,
         )
     try:
-        header = json.loads(
-            file.read(8, length).decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-        )
-    except (ValueError, RecursionError) as error:
-        raise BadFormat(f"not valid JSON ({error})", record="header", offset=8) from error
+        header = parse_json(file.read(8, length))
+    except CheckpointError as error:
+        raise error.locate(record="header", offset=8) from error.__cause__
     if not isinstance(header, dict):
         raise BadFormat(f"a JSON {type(header).__name__}, not an object", record="header")
     return header, 8 + length
@@ -124,22 +120,6 @@ def _header_metadata(header: Mapping[str, Any]) -> dict[str, str]:
     return metadata
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Python's reader would keep the last of two equal names in silence.
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"the name {brief(key)} occurs twice")
-            seen.add(key)
-    return result
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
     if not isinstance(entry, dict) or not entry.keys() >= _ENTRY_KEYS:
         raise BadFormat("an entry must have dtype, shape and data_offsets")
@@ -154,11 +134,12 @@ def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
     if len(offsets) != 2:
         raise BadFormat(f"data_offsets must be two numbers, not {len(offsets)}")
     begin, end = offsets
+    # First of all: the product of a million sizes takes hours.
+    if len(shape) > _MAX_DIMS:
+        raise Unsupported(f"{len(shape)} dimensions; NumPy has {_MAX_DIMS} at most")
     nbytes = _nbytes(dtype, shape)
     if end - begin != nbytes:
         raise BadFormat(f"shape {shape} of {code} needs {nbytes} bytes, but has {end - begin}")
-    if len(shape) > _MAX_DIMS:
-        raise Unsupported(f"{len(shape)} dimensions; NumPy has {_MAX_DIMS} at most")
     if math.prod(n for n in shape if n) * dtype.itemsize >= 1 << 63:
         raise BadFormat(f"shape {shape} is larger than any array")
     return dtype, shape, begin, end

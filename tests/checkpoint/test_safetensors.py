@@ -17,6 +17,7 @@ from bridge import StateDict
 from bridge.checkpoint import (
     BadFormat,
     Truncated,
+    Unsafe,
     Unsupported,
     Unwritable,
     load,
@@ -174,6 +175,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "no entry": (build('{"a":1}'), "dtype, shape and data_offsets"),
     "array": (build('{"a":[]} '), "dtype, shape and data_offsets"),
     "nan": (build('{"a":NaN}'), "NaN is not JSON"),
+    "long numbers": (
+        build(f'{{"a":{entry(shape="[" + ",".join(["9" * 4000] * 2) + "]")}}}', b"1"),
+        "a whole number of 4000 digits",
+    ),
     "deep": (build('{"a":' + "[" * 100_000), "not valid JSON"),
     "bad utf-8": (build(b'{"a\xff":1}'), "not valid JSON"),
     "surrogate": (build(f'{{"\\ud800":{entry()}}}', b"1"), "no valid text"),
@@ -228,3 +233,17 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data[:size])
         with pytest.raises(Truncated):
             load(path)
+
+
+def test_a_shape_of_many_sizes_is_refused_before_they_are_multiplied(tmp_path: Path) -> None:
+    shape = "[" + ",".join(["9" * 19] * 60_000) + "]"
+    (tmp_path / "m.safetensors").write_bytes(build(f'{{"a":{entry(shape=shape)}}}', b"1"))
+    with pytest.raises(Unsupported, match="60000 dimensions; NumPy has 64 at most"):
+        load(tmp_path / "m.safetensors")
+
+
+def test_a_header_of_brackets_is_refused(tmp_path: Path) -> None:
+    shape = "[" + "[]," * 200_000 + "[]]"
+    (tmp_path / "m.safetensors").write_bytes(build(f'{{"a":{entry(shape=shape)}}}', b"1"))
+    with pytest.raises(Unsafe, match="lists and objects in 6000.. bytes of JSON"):
+        load(tmp_path / "m.safetensors")

@@ -105,12 +105,13 @@ def test_texts_come_back() -> None:
 
 
 WRONG_TEXTS = {
-    "no json": ("{", "no valid JSON"),
+    "no json": ("{", "not valid JSON"),
     "a list": ("[]", "must be a JSON object, not a value of type list"),
     "short": ('{"a":"00"}', "digest of 'a' is not 64 hexadecimal digits: '00'"),
     "upper case": (f'{{"a":"{"A" * 64}"}}', "not 64 hexadecimal digits"),
     "a number": ('{"a":1}', "not 64 hexadecimal digits: 1"),
-    "deep": ("[" * 100_000, "no valid JSON"),
+    "twice": ('{"a": "x", "a": "y"}', "'a' occurs twice"),
+    "deep": ("[" * 100_000, "not valid JSON"),
 }
 
 
