@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint.errors import BadFormat, Unsupported, brief
 
 
+_MAX_DIMS = 64
+_MAX_BYTES = (1 << 63) - 1
 _PLAIN_CODE = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16|[SU][0-9]{1,6}|g|c32|f16)")
 
 
@@ -71,13 +74,26 @@ class NumpyArray:
 def _array(data: bytes | bytearray, dtype: np.dtype, shape: object, order: Any) -> np.ndarray:
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise BadFormat(f"a NumPy array's shape is {brief(shape)}")
-    if len(shape) > 64 or math.prod(shape) * dtype.itemsize != len(data):
+    if len(shape) > _MAX_DIMS or math.prod(shape) * dtype.itemsize != len(data):
         raise BadFormat(f"a NumPy array of shape {shape} and {dtype} comes with {len(data)} bytes")
+    # NumPy counts the bytes an array seems to have, ignoring zeros, and must not overflow.
+    if math.prod(n for n in shape if n) * max(dtype.itemsize, 1) > _MAX_BYTES:
+        raise BadFormat(f"a NumPy array of shape {shape} and {dtype} is larger than any")
     if not dtype.itemsize:
-        return np.zeros(shape, dtype)
+        # Texts of no length: NumPy would set a byte aside for each.
+        return np.broadcast_to(np.zeros((), dtype), shape)
+    _check_text(data, dtype)
     array = np.frombuffer(bytes(data), dtype).reshape(shape, order=order)
     array.flags.writeable = False
     return array
+
+
+def _check_text(data: bytes | bytearray, dtype: np.dtype) -> None:
+    """Refuse text with numbers that are no characters, which Python fails to show."""
+    if dtype.kind == "U" and len(data):
+        points = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if points.max() > sys.maxunicode:
+            raise BadFormat(f"a NumPy text of {dtype} has a character {points.max()}")
 
 
 def reconstruct(cls: object, shape: object, code: object) -> NumpyArray:
@@ -100,6 +116,7 @@ def scalar(dtype: object, data: object = b"") -> object:
     found = _known(dtype)
     if not isinstance(data, bytes) or len(data) != found.itemsize or not data:
         raise BadFormat(f"a NumPy scalar of {found} comes with {brief(data)}")
+    _check_text(data, found)
     return np.frombuffer(data, found)[0]
 
 

@@ -7,8 +7,7 @@ all go to a :class:`Vocabulary`, which decides what each means.
 
 The opcodes known are those that Python's picklers write from protocol 2 on. Lengths are checked
 against the bytes left before anything is allocated, nesting has a limit, memo slots are never
-reserved, and dictionary keys are plain values of bounded depth (hashing a million nested tuples
-overflows the C stack).
+reserved, and dictionary keys are plain values (`_keys.py`).
 
 A checkpoint of 20,000 tensors is some 640,000 opcodes, so the loop keeps its state in local
 variables and executes the fifteen opcodes that tensors are made of in place; the others are the
@@ -22,8 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
-
+from bridge.checkpoint._keys import check_key
 from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Truncated, Unsafe, Unsupported
 
@@ -32,8 +30,9 @@ MAX_DEPTH = 100
 # Rebuilding a tensor inside the deepest container opens a few groups of its own.
 _MAX_MARKS = MAX_DEPTH + 10
 _MAX_NAME = 1024
-_MAX_LONG = 4096
-_MAX_KEY_DEPTH = 4
+# Python shows no integer of more than 4300 digits (1785 bytes), and sums and products of these appear
+# in messages.
+_MAX_LONG = 1024
 _MAX_PROTOCOL = 5
 
 _U16 = struct.Struct("<H").unpack_from
@@ -65,24 +64,6 @@ class Vocabulary(Protocol):
     def persistent(self, identity: object) -> object:
         """Return the object outside the pickle that ``identity`` names, or raise."""
         ...
-
-
-def check_key(key: object, depth: int = 0) -> None:
-    """Refuse a dictionary key or set item whose hash could be costly or could run code."""
-    kind = type(key)
-    if kind is int and not -(1 << 63) <= key < 1 << 64:  # pyright: ignore[reportOperatorIssue]
-        raise Unsafe("a dictionary key is an integer beyond 64 bits")
-    if kind in _KEYS or isinstance(key, np.dtype):
-        return
-    if kind in (tuple, frozenset) and depth < _MAX_KEY_DEPTH:
-        for item in key:  # pyright: ignore[reportGeneralTypeIssues]
-            check_key(item, depth + 1)
-        return
-    what = "a tuple nested too deep" if kind is tuple else f"a {kind.__name__}"
-    raise Unsafe(f"a dictionary key must be text, a number, None or a tuple of these, not {what}")
-
-
-_KEYS = frozenset([str, int, float, bool, type(None), bytes, complex, Placeholder])
 
 
 class PickleMachine:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from bridge._state_dict_type import StateDict
-from bridge.checkpoint._pickle_machine import check_key
+from bridge.checkpoint._keys import check_key
 from bridge.checkpoint._tensors import naturals
 from bridge.checkpoint.errors import BadFormat, Unsafe, brief
 

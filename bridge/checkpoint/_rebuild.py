@@ -169,6 +169,8 @@ def device_tensor(data: object, dtype: object, device: object, requires_grad: ob
     """Stand in for ``_rebuild_device_tensor_from_cpu_tensor`` and ``..._from_numpy``."""
     del device, requires_grad
     found = _tensor(data)
+    if not isinstance(found, Tensor | NumpyArray):
+        raise BadFormat(f"a {type(found).__name__} is to become a tensor of a device")
     if found.dtype != _dtype(dtype):
         raise Unsupported(f"a tensor saved as {found.dtype} to become another dtype on its device")
     return found

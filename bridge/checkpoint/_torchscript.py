@@ -22,7 +22,8 @@ from bridge.checkpoint.errors import BadFormat
 
 _CLASS = re.compile(r"^class ([A-Za-z_][A-Za-z0-9_]*)\(Module\):$", re.MULTILINE)
 _LIST = r"^  {} = \[(.*)\]$"
-_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
+# A text that does not end is taken to the end: to look for another in it takes quadratic time.
+_NAME = re.compile(r'"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)')
 
 
 class ScriptClasses:

@@ -119,6 +119,16 @@ def test_classes_and_functions_of_others_are_not_looked_up(tmp_path: Path) -> No
 deep_tuple = b")" + b"\x85" * 100_000
 deep_list = b"]" * 50_000 + b"a" * 49_999
 
+LONG = Text(b"\x8b" + struct.pack("<i", 1025) + b"\x7f" * 1025)
+
+
+def numpy_array(code: str, shape: Any, data: str) -> Text:
+    """A NumPy array; ``data`` is text, as protocol 2 has bytes."""
+    empty = call("numpy._core.multiarray", "_reconstruct", glob("numpy", "ndarray"), (0,), "b")
+    dtype = call("numpy", "dtype", code, False, True)
+    return Text(empty + op((1, shape, dtype, False, call("_codecs", "encode", data, "latin1"))) + b"b")
+
+
 PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "eval through reduce of data": (op(1) + b")R", BadFormat, "calls a int"),
     "tensor class called": (call("torch", "Tensor", 1), Unsafe, "calls torch.Tensor"),
@@ -134,11 +144,25 @@ PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "deep list": (deep_list, Unsafe, "nested more than 100"),
     "deep tuple as key": (b"}" + deep_tuple + b"Ns", Unsafe, "nested too deep"),
     "deep tuple as offset": (tensor(offset=Text(deep_tuple)), BadFormat, "natural number"),
+    "wide tuple as key": (b"}(" + b"N" * 65 + b"tNs", Unsafe, "more than 64 parts"),
+    "folded tuple as key": (
+        b"K\x01q\x010" + b"".join([b"(" + b"h\x01" * 60 + b"tq\x010"] * 4) + b"}h\x01Ns",
+        Unsafe,
+        "more than 64 parts",
+    ),
+    "complex key": (b"}" + call("builtins", "complex", 1.0, 2.0) + b"Ns", Unsafe, "not a complex"),
     "list as key": (b"}]Ns", Unsafe, "not a list"),
     "tensor as key": (b"}" + tensor() + b"Ns", Unsafe, "not a Tensor"),
     "tensor as id": (tensor() + b"Q", BadFormat, "persistent id"),
     "tensor in id": (op((tensor(), 1, 2, 3, 4)) + b"Q", BadFormat, "persistent id"),
     "huge key": (b"}" + op(1 << 200) + b"Ns", Unsafe, "beyond 64 bits"),
+    "long length of a storage": (tensor(numel=LONG), Unsafe, "an integer of 1025 bytes"),
+    "long key of a storage": (tensor(key=LONG), Unsafe, "an integer of 1025 bytes"),
+    "longest numbers": (
+        tensor(offset=1 << 8000, size=(1 << 62, 1), stride=(1 << 8000, 1 << 8000)),
+        BadFormat,
+        "has more than",
+    ),
     "huge text": (b"X" + struct.pack("<I", 1 << 31), Truncated, "are needed here"),
     "huge integer": (b"\x8b" + struct.pack("<i", 1 << 30), Unsafe, "an integer of"),
     "negative length": (b"\x8b" + struct.pack("<i", -1), BadFormat, "negative length"),
@@ -162,6 +186,35 @@ PROGRAMS: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "text opcode": (b"I1\n", Unsupported, "pickle opcode INT"),
     "bad utf-8": (b"X\x01\0\0\0\xff", BadFormat, "not UTF-8"),
     "endless name": (b"c" + b"a" * 5000, BadFormat, "no line end"),
+    "numpy text": (numpy_array("U1", (1,), "\xff" * 4), BadFormat, "has a character 4294967295"),
+    "numpy text scalar": (
+        call(
+            "numpy._core.multiarray",
+            "scalar",
+            call("numpy", "dtype", "U1", False, True),
+            call("_codecs", "encode", "\xff" * 4, "latin1"),
+        ),
+        BadFormat,
+        "has a character 4294967295",
+    ),
+    "numpy empty": (numpy_array("f4", (0, 1 << 62, 8), ""), BadFormat, "is larger than any"),
+    "numpy texts of no length": (numpy_array("S0", (1 << 62, 4), ""), BadFormat, "is larger than any"),
+    "device tensor": (
+        call(
+            "torch._utils",
+            "_rebuild_device_tensor_from_cpu_tensor",
+            call(
+                "torch._utils",
+                "_rebuild_nested_tensor",
+                *(tensor(), tensor(), tensor(), tensor()),
+            ),
+            glob("torch", "float32"),
+            "cpu",
+            False,
+        ),
+        BadFormat,
+        "a NestedTensor is to become a tensor of a device",
+    ),
     "storage without record": (tensor(key="7"), BadFormat, "no record data/7"),
     "storage outside": (tensor(key="../version"), BadFormat, "no record"),
     "storage too long": (tensor(numel=5), BadFormat, "needs 20 bytes, but its record has 16"),
@@ -444,3 +497,9 @@ def test_errors_are_one_sentence_each(tmp_path: Path) -> None:
         f"'{path}', byte 100: the zip archive has no directory at its end. "
         "The download or copy is probably incomplete: fetch the file again."
     )
+
+
+def test_texts_of_no_length_take_no_memory(tmp_path: Path) -> None:
+    array = load(with_pickle(tmp_path / "m.pt", program(numpy_array("S0", (1 << 40,), ""))))
+    assert array.shape == (1 << 40,)
+    assert array.strides == (0,)
