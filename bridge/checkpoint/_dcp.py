@@ -181,7 +181,8 @@ class _Files:
         try:
             if window.read(0, min(4, window.size)) != LOCAL:
                 raise Unsupported("an item that is no archive of torch.save")
-            return load_zip(window).value
+            # Nothing to spare: there may be a million archives, and torch compresses none.
+            return load_zip(window, 0).value
         except CheckpointError as error:
             # The bytes that the archive's reader counts start where the archive does.
             error.offset = None if error.offset is None else error.offset + item.offset

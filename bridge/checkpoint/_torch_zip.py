@@ -32,15 +32,21 @@ _MAX_SMALL = 64
 _VERSIONS = range(1, 11)
 
 
-def load_zip(file: FileBytes) -> Content:
-    """Return what a zip archive of PyTorch holds."""
-    records = by_short_name(read_directory(file))
+def load_zip(file: FileBytes, spare: int = MAX_INFLATED) -> Content:
+    """Return what a zip archive of PyTorch holds.
+
+    Args:
+        file: The archive.
+        spare: How many bytes more than the archive has its compressed records may have together.
+    """
+    records = by_short_name(read_directory(file, spare))
     if "archive_format" in records or MODEL in records:
-        return Content("exported program", load_program(file, records))
+        swap = _byteorder(file, records) != sys.byteorder
+        return Content("exported program", load_program(file, records, swap=swap))
     if "data.pkl" not in records:
         raise BadFormat("this zip archive is no PyTorch checkpoint: it has no data.pkl")
     _check_version(file, records)
-    value, placeholders = _run_pickle(file, records)
+    value, placeholders = _run_pickle(file, records, spare)
     if "constants.pkl" in records:
         return Content("TorchScript", script_state_dict(value, _classes(file, records)))
     return Content("torch zip", value, placeholders=placeholders)
@@ -57,10 +63,9 @@ def by_short_name(records: list[Record]) -> dict[str, Record]:
     return {record.name.partition("/")[2]: record for record in records}
 
 
-def _run_pickle(file: FileBytes, records: dict[str, Record]) -> tuple[Any, set[str]]:
+def _run_pickle(file: FileBytes, records: dict[str, Record], spare: int) -> tuple[Any, set[str]]:
     swap = _byteorder(file, records) != sys.byteorder
-    # Compressed storages may be larger than the file, together by no more than one record may.
-    storages = Storages(file.size + MAX_INFLATED, swap=swap, skim=file.skim)
+    storages = Storages(file.size + spare, swap=swap, skim=file.skim)
     pickle = records["data.pkl"]
     data = read_record(file, pickle)
     origin = 0 if pickle.deflated else pickle.start

@@ -60,12 +60,18 @@ class Record(NamedTuple):
     crc: int
 
 
-def read_directory(file: FileBytes) -> list[Record]:
-    """Return the records of the archive, in the directory's order."""
+def read_directory(file: FileBytes, spare: int = MAX_INFLATED) -> list[Record]:
+    """Return the records of the archive, in the directory's order.
+
+    Args:
+        file: The archive.
+        spare: How many bytes more than the archive has its compressed records may have together.
+    """
     start, size, count = _find_directory(file)
     records = [_with_start(file, entry, start) for entry in _entries(file, start, size, count)]
     _check_names(records)
     _check_overlaps(records)
+    _check_inflated(records, file.size + spare)
     return records
 
 
@@ -243,3 +249,11 @@ def _check_overlaps(records: list[Record]) -> None:
     for before, after in pairwise(ordered):
         if before.start + before.stored > after.header:
             raise BadFormat(f"records {before.name!r} and {after.name!r} overlap", offset=after.header)
+
+
+def _check_inflated(records: list[Record], limit: int) -> None:
+    # Records are read one by one, but what they hold may be kept. One that is over the limit by itself
+    # is refused when it is read.
+    total = sum(record.size for record in records if record.deflated and record.size <= MAX_INFLATED)
+    if total > limit:
+        raise Unsafe(f"the compressed records claim {total} bytes together; {limit} is the limit")

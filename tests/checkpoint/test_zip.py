@@ -228,3 +228,14 @@ def test_an_archive_inside_the_comment_is_not_taken(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"PK\x05\x06" + bytes(18)
     assert_agree(load(path), CONTENT)
+
+
+def test_compressed_records_are_bounded_together(tmp_path: Path) -> None:
+    """Each is within its bound; a TorchScript archive's source texts are all kept."""
+    with zipfile.ZipFile(tmp_path / "m.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/data.pkl", b"\x80\x02N.")
+        archive.writestr("m/constants.pkl", b"\x80\x02).")
+        for number in range(3):
+            archive.writestr(f"m/code/{number}.py", bytes(30 << 20))
+    with pytest.raises(Unsafe, match=r"compressed records claim 94371[0-9]* bytes together"):
+        load(tmp_path / "m.pt")
