@@ -23,6 +23,8 @@ from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsafe, Unsuppo
 
 Offsets = tuple[int, ...]
 
+MAX_DIMS = 64
+
 
 @dataclass(frozen=True)
 class Item:
@@ -66,9 +68,13 @@ def parse_metadata(file: FileBytes) -> Metadata:
     root = _MetadataMachine(file.read(0, file.size), _Vocabulary()).run()
     fields = _fields(root, "Metadata")
     entries = {}
+    # Names may share one record, which is then read once.
+    known: dict[int, TensorEntry | None] = {}
     for name, entry in _dictionary(fields.get("state_dict_metadata"), "state_dict_metadata").items():
         try:
-            entries[_text(name, "a name")] = _entry(entry)
+            if id(entry) not in known:
+                known[id(entry)] = _entry(entry)
+            entries[_text(name, "a name")] = known[id(entry)]
         except CheckpointError as error:
             raise error.locate(entry=str(name)[:200]) from None
     items = {}
@@ -90,12 +96,18 @@ def _entry(value: Any) -> TensorEntry | None:
         dtype = dtype[0]
     if not isinstance(dtype, np.dtype):
         raise BadFormat("a tensor's properties lack its dtype")
+    shape = naturals(fields.get("size"), "a tensor's size")
+    if len(shape) > MAX_DIMS:
+        raise Unsupported(f"a tensor has {len(shape)} dimensions; NumPy has {MAX_DIMS} at most")
     chunks = []
     for chunk in fields["chunks"] if isinstance(fields.get("chunks"), list) else []:
         block = _fields(chunk, "ChunkStorageMetadata")
         offsets = naturals(block.get("offsets"), "a block's offsets")
-        chunks.append((offsets, naturals(block.get("sizes"), "a block's sizes")))
-    return TensorEntry(dtype, naturals(fields.get("size"), "a tensor's size"), tuple(chunks))
+        sizes = naturals(block.get("sizes"), "a block's sizes")
+        if not len(offsets) == len(sizes) == len(shape):
+            raise BadFormat(f"a block of a tensor of shape {shape} has other dimensions")
+        chunks.append((offsets, sizes))
+    return TensorEntry(dtype, shape, tuple(chunks))
 
 
 def _item(value: Any) -> Item:

@@ -79,7 +79,7 @@ class FileBytes:
         while len(data) < count:  # one call gives 2 GiB at most
             more = os.pread(self._descriptor, count - len(data), at + len(data))
             if not more:
-                raise Truncated("the file became shorter while it was read", offset=offset + len(data))
+                raise _shortened(offset + len(data))
             data += more
         return data
 
@@ -101,6 +101,8 @@ class FileBytes:
         if not self.copy:
             if not self._map:
                 self._map.append(np.frombuffer(MappedFile.of(self._descriptor), np.uint8))
+            if at + count > len(self._map[0]):
+                raise _shortened(offset)
             return self._map[0][at : at + count]
         block = aligned_empty(count)
         pread_into(self._descriptor, at, memoryview(cast("Any", block)))
@@ -124,7 +126,10 @@ class MappedFile(mmap.mmap):
     @classmethod
     def of(cls, descriptor: int) -> MappedFile:
         """Map an open file."""
-        mapped = cls(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        try:
+            mapped = cls(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        except ValueError:  # An empty file has no map.
+            raise _shortened(0) from None
         mapped._descriptor = os.dup(descriptor)
         return mapped
 
@@ -163,8 +168,12 @@ def pread_into(descriptor: int, offset: int, view: memoryview) -> None:
     while done < len(view):
         count = os.preadv(descriptor, [view[done:]], offset + done)
         if not count:
-            raise Truncated("the file became shorter while it was read", offset=offset + done)
+            raise _shortened(offset + done)
         done += count
+
+
+def _shortened(offset: int) -> Truncated:
+    return Truncated("the file became shorter while it was read", offset=offset)
 
 
 def aligned_empty(nbytes: int) -> np.ndarray:

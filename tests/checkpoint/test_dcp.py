@@ -5,6 +5,8 @@ import pickle
 import socket
 import subprocess
 import sys
+import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,6 +256,16 @@ LIES: dict[str, tuple[Callable[[Any], Any], type[CheckpointError], str]] = {
     ),
     "no tuple": (lambda m: m.planner_data.update(x="y"), BadFormat, "must be a tuple"),
     "a deep place": (lambda m: m.planner_data.update(x=("y",) * 10**5), BadFormat, "must be a tuple"),
+    "many dimensions": (
+        lambda m: put(entry(m), size=torch.Size([1] * 100)),
+        Unsupported,
+        "100 dimensions",
+    ),
+    "a block of other dimensions": (
+        lambda m: put(entry(m).chunks[0], sizes=torch.Size([12])),
+        BadFormat,
+        "has other dimensions",
+    ),
     "sparse": (lambda m: put(entry(m).properties, layout=torch.sparse_coo), Unsupported, "layout"),
     "code": (lambda m: put(m, storage_meta=os.system), Unsafe, "asks Python for"),
     "another key": (lambda m: m.storage_data.update({m.storage_meta: 1}), BadFormat, "is expected"),
@@ -298,3 +310,32 @@ def test_every_changed_byte_is_refused_or_harmless(tmp_path: Path) -> None:
         except CheckpointError:
             refused += 1
     assert refused > 200
+
+
+def test_compressed_archives_are_no_larger_than_they_are(tmp_path: Path) -> None:
+    """There may be any number of them, and what each holds is kept."""
+    folder = saved(tmp_path / "ck", {"n": [1]})
+    file = next(folder.glob("*.distcp"))
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(
+            "m/data.pkl", b"\x80\x02X" + (1 << 20).to_bytes(4, "little") + b"a" * (1 << 20) + b"."
+        )
+    size = file.stat().st_size
+    change(folder, lambda m: [put(value, offset=0, length=size) for value in m.storage_data.values()])
+    with pytest.raises(Unsafe, match="compressed records claim"):
+        load(folder)
+
+
+def test_names_that_share_a_record_are_read_in_time(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "ck", {"x": torch.zeros(2)})
+
+    def share(metadata: Any) -> None:
+        one = entry(metadata)
+        put(one, chunks=one.chunks * 20_000)
+        metadata.state_dict_metadata.update((str(n), one) for n in range(20_000))
+
+    change(folder, share)
+    start = time.monotonic()
+    with pytest.raises(BadFormat, match="overlap"):
+        load(folder)
+    assert time.monotonic() - start < 10

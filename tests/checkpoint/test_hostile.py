@@ -24,6 +24,7 @@ from bridge.checkpoint import (
     save,
 )
 from bridge.checkpoint._legacy import MAGICS
+from bridge.checkpoint._source import FileBytes
 from tests.checkpoint.agree import FORMATS, torch_save
 from tests.checkpoint.test_read_torch import Net
 
@@ -503,3 +504,27 @@ def test_texts_of_no_length_take_no_memory(tmp_path: Path) -> None:
     array = load(with_pickle(tmp_path / "m.pt", program(numpy_array("S0", (1 << 40,), ""))))
     assert array.shape == (1 << 40,)
     assert array.strides == (0,)
+
+
+def test_a_text_without_an_end_is_read_once(tmp_path: Path) -> None:
+    """Of a script's source: looking for a text in it from each quote takes quadratic time."""
+    source = b'class M(Module):\n  __parameters__ = ["' + b'\\"' * 200_000 + b"]\n"
+    path = tmp_path / "m.pt"
+    with_pickle(path, program(glob("__torch__", "M") + b")\x81}b"))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("m/constants.pkl", program(b")"))
+        archive.writestr("m/code/__torch__.py", source)
+    start = time.monotonic()
+    assert load(path) == {}
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("left", [0, 10, 5000])
+def test_a_file_that_becomes_shorter_before_it_is_mapped(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "m"
+    path.write_bytes(bytes(10_000))
+    with open(path, "rb") as file:
+        source = FileBytes(file.fileno(), copy=False)
+        os.truncate(path, left)
+        with pytest.raises(Truncated, match="became shorter while it was read"):
+            source.block(4000, 4000)
