@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from bridge import _names
 from bridge._load_report import LoadReport
 from bridge._load_state_dict import Load
-from bridge._state_dict_type import StateDict
 from bridge._state_in_file import find_state, proposal
 from bridge._streaming import Streams, chooser, targets
 from bridge.checkpoint._files import PathLike, read_content
@@ -79,8 +78,6 @@ def load_checkpoint(
     content = read_content(path, copy=False, together=_looks_at_values(definition))
     new_name = (lambda name: name) if rules is None else _names._compiled(rules)[0]
     values, inside = find_state(content.value, name, leaf_of, new_name)
-    left_out = {old: new for old, new in content.file_metadata.items() if new_name(old) in leaf_of}
-    values = _with_names_left_out(values, left_out)
     renamed = _names.RenameReport({}, [], [], [], [])
     if rules is not None:
         values, renamed = _names.rename(values, rules)
@@ -145,19 +142,6 @@ def _floating(dtype: Any) -> Any:
 def _listed(rules: Any) -> Any:
     """Rules that can be gone through twice."""
     return rules if isinstance(rules, Mapping) else list(rules)
-
-
-def _with_names_left_out(values: Mapping[str, Any], kept: Mapping[str, str]) -> Mapping[str, Any]:
-    """The values with the names that a safetensors file left out because they are tied.
-
-    ``safetensors.torch.save_model`` writes one name of a tied tensor, and notes the others as
-    ``{name left out: name written}`` in the table of texts.
-    """
-    result = StateDict(values)
-    for left_out, written in kept.items():
-        if left_out not in result and written in values:
-            result[left_out] = values[written]
-    return result
 
 
 def _ties(definition: Definition, loaded: set[int]) -> tuple[tuple[str, ...], ...]:

@@ -101,7 +101,6 @@ def test_a_name_left_out_because_it_is_tied_is_not_missing(tmp_path: Path) -> No
 def test_a_file_of_save_model_into_a_model_without_ties(tmp_path: Path) -> None:
     theirs = torch_net()
     safetensors.torch.save_model(theirs, str(tmp_path / "x.safetensors"))
-    assert len(bridge.load(tmp_path / "x.safetensors")) == len(theirs.state_dict()) - 1
     model = bridge.untie(Net(), "head.weight")
     loaded, report = bridge.load_checkpoint(model, tmp_path / "x.safetensors")
     assert_equal(loaded, theirs.state_dict())

@@ -22,6 +22,7 @@ from bridge.checkpoint._legacy import MAGICS, load_legacy
 from bridge.checkpoint._safetensors import (
     load_safetensors,
     looks_like_safetensors,
+    with_ties,
 )
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tar import load_tar
@@ -53,7 +54,8 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
     module, a TorchScript program and an exported program come back as their state dicts. Objects of
     classes that are not read come back as :class:`~bridge.checkpoint.Placeholder`, quantized,
     sparse and other special tensors as the records of this package. Arrays are read-only
-    and keep their dtype on disk; tied tensors are one array.
+    and keep their dtype on disk; tied tensors are one array, also where a safetensors file has one of
+    the names only and the others in its text table.
 
     Args:
         path: The file, or a folder of files that are one checkpoint, or its ``.index.json``.
@@ -110,9 +112,9 @@ def read_content(
 
     try:
         if not os.path.isdir(name):
-            return read_one(name) or _folder(read_index(name, read_one))
+            return _tied(read_one(name) or _folder(read_index(name, read_one)))
         if not is_dcp(name):
-            return _folder(read_folder(name, read_one))
+            return _tied(_folder(read_folder(name, read_one)))
         found = read_dcp(name, together=together, copy=copy, skim=skim)
         if verify:
             for file in found.files[1:]:
@@ -126,6 +128,13 @@ def _folder(shards: Shards) -> Content:
     return Content(
         shards.format, shards.value, shards.file_metadata, files=shards.files, notes=shards.notes
     )
+
+
+def _tied(content: Content) -> Content:
+    """Give names back that safetensors files left out; other files have no text table."""
+    if not content.file_metadata:
+        return content
+    return replace(content, value=with_ties(content.value, content.file_metadata))
 
 
 def evidence_of(path: PathLike) -> Evidence:

@@ -3,6 +3,11 @@
 Eight bytes give the length of the header; the header gives each tensor's dtype, shape and place;
 the places must tile the rest of the file exactly. Everything is checked before memory is set aside.
 
+The format has no ties. ``safetensors.torch.save_model`` (and :func:`bridge.save` with
+``ties="canonical"``) writes one name of a tied tensor, and ``{other name: that name}`` into the text
+table; :func:`with_ties` gives the other names back. It is called when all files of a checkpoint have
+been read, because a table may speak of another file's tensors.
+
 Files are written by ``_write_safetensors.py``.
 """
 
@@ -16,6 +21,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from bridge._state_dict_type import StateDict
+from bridge.checkpoint._digests import TEXT
 from bridge.checkpoint._dtypes import (
     SAFETENSORS_DTYPES,
     UNSUPPORTED_SAFETENSORS_DTYPES,
@@ -30,6 +36,8 @@ from bridge.checkpoint.errors import BadFormat, CheckpointError, Truncated, Unsu
 
 MAX_HEADER = 100_000_000
 _MAX_DIMS = 64
+#: What texts may be there that are no names of tensors, whatever they say: the framework, the digests.
+OTHER_TEXTS = frozenset(["format", TEXT])
 _METADATA = "__metadata__"
 _ENTRY_KEYS = frozenset(["dtype", "shape", "data_offsets"])
 _SPACE = b" \t\r\n"
@@ -87,6 +95,25 @@ def load_safetensors(file: FileBytes) -> tuple[StateDict, dict[str, str]]:
     for entry in entries:
         result[entry.name] = _read_array(file, entry)
     return result, metadata
+
+
+def with_ties(tensors: StateDict, metadata: Mapping[str, str]) -> StateDict:
+    """Return the tensors under the names that were left out, too: the same arrays, at the end.
+
+    Args:
+        tensors: What was written.
+        metadata: The text table.
+    """
+    left_out = {
+        name: written
+        for name, written in metadata.items()
+        if written in tensors and name not in tensors and name not in OTHER_TEXTS
+    }
+    if not left_out:
+        return tensors
+    result = StateDict(tensors, metadata=tensors.metadata)
+    result.update((name, tensors[written]) for name, written in left_out.items())
+    return result
 
 
 def read_entries(file: FileBytes) -> tuple[list[Entry], dict[str, str]]:

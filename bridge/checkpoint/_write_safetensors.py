@@ -29,7 +29,7 @@ from bridge.checkpoint._arrays import address, as_array, pieces
 from bridge.checkpoint._digests import BLANK, TEXT, to_text
 from bridge.checkpoint._dtypes import SAFETENSORS_CODE_OF
 from bridge.checkpoint._packed import FLOAT4, SAFETENSORS_FLOAT4, check_pairs, pack, stored_size
-from bridge.checkpoint._safetensors import MAX_HEADER
+from bridge.checkpoint._safetensors import MAX_HEADER, OTHER_TEXTS
 from bridge.checkpoint._source import ALIGNMENT
 from bridge.checkpoint.errors import Unwritable, brief
 
@@ -130,8 +130,12 @@ def plan(
         )
     written = dict(arrays)
     if ties == "canonical":
-        taken = {*table, TEXT} if digests else set(table)
-        dropped = {name: kept for name, kept in tied(arrays).items() if name not in taken}
+        # A table that came from such a file says of a name what is said here.
+        dropped = {
+            name: kept
+            for name, kept in tied(arrays).items()
+            if name not in OTHER_TEXTS and table.get(name, kept) == kept
+        }
         table.update(dropped)
         written = {name: array for name, array in arrays.items() if name not in dropped}
     return Plan(written, sorted(written, key=lambda name: _place(written[name])), table, digests)

@@ -128,3 +128,53 @@ def test_ours_is_read_back(tmp_path: Path) -> None:
     array = np.ones(2)
     save({"a": array, "b": array}, tmp_path / "m.safetensors", ties="canonical")
     assert load(tmp_path / "m.safetensors")["a"].tolist() == [1, 1]
+
+
+def test_names_that_save_model_left_out_are_given_back_tied(tmp_path: Path) -> None:
+    model = Tied()
+    save_model(model, str(tmp_path / "m.safetensors"))
+    ours = load(tmp_path / "m.safetensors")
+    assert set(ours) == set(model.state_dict())
+    assert ours["embed.weight"] is ours["out.weight"] is ours["zhead.weight"]
+    save(ours, tmp_path / "m.pt")
+    theirs = torch.load(tmp_path / "m.pt", weights_only=True)
+    assert str(Tied().load_state_dict(theirs)) == "<All keys matched successfully>"
+    assert theirs["embed.weight"].data_ptr() == theirs["zhead.weight"].data_ptr()
+
+
+def test_texts_that_are_no_names_of_tensors_give_none(tmp_path: Path) -> None:
+    content = {"pt": np.ones(2), "w": np.zeros(3), "by": np.ones(1)}
+    texts = {"format": "pt", "by": "w", "kind": "W", "about": ""}
+    save(content, tmp_path / "m.safetensors", metadata=texts)
+    ours = load(tmp_path / "m.safetensors")
+    assert list(ours) == list(content)
+    assert ours["by"].tolist() == [1]
+    array = np.ones(2)
+    save({"pt": array, "format": array}, tmp_path / "m.safetensors", metadata={}, ties="canonical")
+    assert set(load(tmp_path / "m.safetensors")) == {"pt", "format"}
+
+
+def test_a_table_that_came_from_a_canonical_file_may_be_written_with_its_tensors(
+    tmp_path: Path,
+) -> None:
+    array = np.arange(4.0)
+    save({"a": array, "b": array}, tmp_path / "m.safetensors", ties="canonical")
+    texts = metadata_of(tmp_path / "m.safetensors")
+    ours = load(tmp_path / "m.safetensors")
+    save(ours, tmp_path / "again.safetensors", metadata=texts, ties="canonical")
+    assert metadata_of(tmp_path / "again.safetensors") == texts
+    assert set(load_file(tmp_path / "again.safetensors")) == {"a"}
+
+
+def test_ties_in_several_files(tmp_path: Path) -> None:
+    """A table may speak of another file's tensors, as when a set was made of one file."""
+    save({"a": np.ones(2)}, tmp_path / "m-00001-of-00002.safetensors", metadata={"b": "c", "d": "a"})
+    save({"b": np.zeros(2), "c": np.ones(3)}, tmp_path / "m-00002-of-00002.safetensors")
+    ours = load(tmp_path)
+    assert {name: array.tolist() for name, array in ours.items()} == {
+        "a": [1, 1],
+        "b": [0, 0],
+        "c": [1, 1, 1],
+        "d": [1, 1],
+    }
+    assert ours["d"] is ours["a"]
