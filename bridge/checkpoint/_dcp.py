@@ -176,7 +176,7 @@ class _Files:
         path = self.paths[item.file]
         if item.file not in self._open:
             raw = FileIO(path)
-            self._open[item.file] = raw, FileBytes(raw.fileno(), copy=self._copy)
+            self._open[item.file] = raw, FileBytes(raw.fileno(), path, copy=self._copy)
         window = self._open[item.file][1].window(item.offset, item.length)
         try:
             if window.read(0, min(4, window.size)) != LOCAL:

@@ -103,7 +103,7 @@ def read_content(
 
     def read_one(path: str) -> Content | None:
         with _opened(path) as descriptor:
-            file = FileBytes(descriptor, copy=copy, skim=skim)
+            file = FileBytes(descriptor, path, copy=copy, skim=skim)
             if looks_like_index(file):
                 return None
             if verify:

@@ -15,24 +15,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
-from bridge.checkpoint._source import aligned_empty, place_of
+from bridge.checkpoint._source import ReadsAt, aligned_empty, place_of
 
 
 #: Runs whose starts are closer than this are read together with what lies between them.
 _NEAR = 2048
 _SPAN = 1 << 20
-
-
-class ReadsAt(Protocol):
-    """A file that is read at offsets."""
-
-    def pread(self, offset: int, view: memoryview, /) -> object:
-        """Fill ``view`` with the bytes from ``offset``."""
-        ...
 
 
 def read_part(array: np.ndarray, index: tuple[slice, ...] = ()) -> np.ndarray:
@@ -64,9 +56,9 @@ def read_part(array: np.ndarray, index: tuple[slice, ...] = ()) -> np.ndarray:
     strides = [once.strides[axis] for axis in order]
     straight = order == list(range(once.ndim)) and once.shape == part.shape
     block = result if straight else aligned(shape, part.dtype)
-    _read_runs(
-        place.file, place.offset, shape, strides, block.reshape(-1).view(np.uint8), block.itemsize
-    )
+    out = block.reshape(-1).view(np.uint8)
+    with place.file.opened() as file:
+        _read_runs(file, place.offset, shape, strides, out, block.itemsize)
     if not straight:
         result[...] = block.transpose(np.argsort(order))
     return result

@@ -18,7 +18,9 @@ from __future__ import annotations
 import copy
 import mmap
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -46,6 +48,7 @@ class FileBytes:
 
     Args:
         descriptor: The file, open for reading. It is not closed here.
+        path: Where it is, if it has a path.
         copy: Whether blocks are owned memory rather than mapped.
         skim: Whether the numbers are of no interest: nothing is done that would read them.
 
@@ -55,11 +58,14 @@ class FileBytes:
         skim: As given.
     """
 
-    def __init__(self, descriptor: int, *, copy: bool = True, skim: bool = False) -> None:
+    def __init__(
+        self, descriptor: int, path: str = "", *, copy: bool = True, skim: bool = False
+    ) -> None:
         self.size = os.fstat(descriptor).st_size
         self.copy = copy and not skim
         self.skim = skim
         self._descriptor = descriptor
+        self._path = os.path.abspath(path) if path else ""
         self._start = 0
         self._map: list[np.ndarray] = []  # the one map of the file, when it has been made
 
@@ -100,7 +106,7 @@ class FileBytes:
         at = self._start + offset
         if not self.copy:
             if not self._map:
-                self._map.append(np.frombuffer(MappedFile.of(self._descriptor), np.uint8))
+                self._map.append(np.frombuffer(MappedFile.of(self._descriptor, self._path), np.uint8))
             if at + count > len(self._map[0]):
                 raise _shortened(offset)
             return self._map[0][at : at + count]
@@ -119,27 +125,92 @@ class FileBytes:
 
 
 class MappedFile(mmap.mmap):
-    """A read-only map that keeps its file open, for reading parts of it into memory."""
+    """A read-only map that knows its file, for reading parts of it into memory.
 
-    _descriptor: int = -1
+    A checkpoint may consist of a thousand files, a process may often have as many open, and a map
+    keeps one descriptor itself. So none is kept beside it: to be read, the file is opened again at its
+    path. If another file stands there by now, the bytes are copied out of the map, which has the old.
+    """
+
+    _path = ""
+    _identity = (-1, -1)
 
     @classmethod
-    def of(cls, descriptor: int) -> MappedFile:
-        """Map an open file."""
+    def of(cls, descriptor: int, path: str = "") -> MappedFile:
+        """Map an open file.
+
+        Args:
+            descriptor: The file. It is not closed here, nor needed afterwards.
+            path: Its absolute path, if it has one.
+        """
         try:
-            mapped = cls(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+            mapped = cls(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ, **_UNTRACKED)
         except ValueError:  # An empty file has no map.
             raise _shortened(0) from None
-        mapped._descriptor = os.dup(descriptor)
+        mapped._path = path
+        mapped._identity = _identity(descriptor)
         return mapped
+
+    @contextmanager
+    def opened(self) -> Iterator[ReadsAt]:
+        """Open the file for several reads."""
+        descriptor = self._open()
+        if descriptor is None:
+            yield _OutOfMap(self)
+            return
+        try:
+            yield _OutOfFile(descriptor)
+        finally:
+            os.close(descriptor)
 
     def pread(self, offset: int, view: memoryview) -> None:
         """Fill ``view`` with the file's bytes from ``offset``."""
-        pread_into(self._descriptor, offset, view)
+        with self.opened() as file:
+            file.pread(offset, view)
 
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+    def _open(self) -> int | None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+        if _identity(descriptor) == self._identity:
+            return descriptor
+        os.close(descriptor)
+        return None
+
+
+#: From 3.13 on, Python can do without a descriptor for each map.
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    """What tells a file from any other; a map keeps its file, and so its number, from being reused."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+class ReadsAt(Protocol):
+    """A file that is read at offsets."""
+
+    def pread(self, offset: int, view: memoryview, /) -> object:
+        """Fill ``view`` with the bytes from ``offset``."""
+        ...
+
+
+class _OutOfFile(NamedTuple):
+    descriptor: int
+
+    def pread(self, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the bytes from ``offset``."""
+        pread_into(self.descriptor, offset, view)
+
+
+class _OutOfMap(NamedTuple):
+    mapped: MappedFile
+
+    def pread(self, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the bytes from ``offset``."""
+        view[:] = memoryview(self.mapped)[offset : offset + len(view)]
 
 
 class Place(NamedTuple):
