@@ -22,19 +22,16 @@ import numpy as np
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._arrays import as_array
 from bridge.checkpoint._dtypes import STORAGE_CLASS_OF, TORCH_NAME_OF
+from bridge.checkpoint._object_path import METADATA, Path, unwritable, where
 from bridge.checkpoint._opcodes import BATCH, batches, get, integer, put, tuple_end, tuple_start
 from bridge.checkpoint._packed import FLOAT4, TORCH_FLOAT4, pack
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
 from bridge.checkpoint._storages import Placed, dense, views
-from bridge.checkpoint.errors import CheckpointError, Unwritable, brief
+from bridge.checkpoint.errors import CheckpointError, Unwritable
 
 
 _STORAGE_CLASSES = {TORCH_NAME_OF[dtype]: name for dtype, name in STORAGE_CLASS_OF.items()}
 _KEY_KINDS = (str, int, float, bool, type(None), bytes, tuple)
-_METADATA = object()
-
-#: Where a value stands: what it is in, and its key or index there. Joined only for a message.
-_Path = tuple[Any, object] | None
 
 
 class _Tensor(NamedTuple):
@@ -107,9 +104,9 @@ class _PickleWriter:
         self._out.append(b".")
         return b"".join(self._out)
 
-    def _save(self, value: Any, path: _Path, depth: int) -> None:
+    def _save(self, value: Any, path: Path, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise Unwritable(f"values are nested more than {MAX_DEPTH} deep", entry=_text(path))
+            raise Unwritable(f"values are nested more than {MAX_DEPTH} deep", entry=where(path))
         kind = type(value)
         if kind is np.ndarray:
             self._tensor(value, path)
@@ -122,7 +119,7 @@ class _PickleWriter:
             try:
                 _SIMPLE[kind](self, value)
             except CheckpointError as error:
-                raise error.locate(entry=_text(path)) from error.__cause__
+                raise error.locate(entry=where(path)) from error.__cause__
         elif isinstance(value, np.dtype):
             self._dtype(value, path)
         else:
@@ -213,12 +210,12 @@ class _PickleWriter:
             self._write(f"c{module}\n{name}\n".encode("ascii"))
             self._remember(("name", module, name))
 
-    def _dtype(self, dtype: np.dtype, path: _Path) -> None:
+    def _dtype(self, dtype: np.dtype, path: Path) -> None:
         if dtype not in TORCH_NAME_OF:
-            raise Unwritable(f"PyTorch has no dtype {dtype}", entry=_text(path))
+            raise Unwritable(f"PyTorch has no dtype {dtype}", entry=where(path))
         self._name("torch", TORCH_NAME_OF[dtype])
 
-    def _tuple(self, value: tuple[Any, ...], path: _Path, depth: int) -> None:
+    def _tuple(self, value: tuple[Any, ...], path: Path, depth: int) -> None:
         if not value:
             self._write(b")")
             return
@@ -228,12 +225,12 @@ class _PickleWriter:
         self._write(tuple_end(len(value)))
         self._remember_id(value)
 
-    def _list(self, value: list[Any], path: _Path, depth: int) -> None:
+    def _list(self, value: list[Any], path: Path, depth: int) -> None:
         self._write(b"]")
         self._remember_id(value)
         self._items(value, path, depth)
 
-    def _items(self, value: list[Any], path: _Path, depth: int) -> None:
+    def _items(self, value: list[Any], path: Path, depth: int) -> None:
         if len(value) == 1:
             self._save(value[0], (path, 0), depth + 1)
             self._write(b"a")
@@ -244,7 +241,7 @@ class _PickleWriter:
                 self._save(value[index], (path, index), depth + 1)
             self._write(b"e")
 
-    def _dict(self, value: dict[Any, Any], path: _Path, depth: int) -> None:
+    def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> None:
         self._write(b"}")
         self._remember_id(value)
         if len(value) == 1:
@@ -258,7 +255,7 @@ class _PickleWriter:
                 self._pair(next(pairs), path, depth)
             self._write(b"u")
 
-    def _ordered(self, value: dict[Any, Any], path: _Path, depth: int) -> None:
+    def _ordered(self, value: dict[Any, Any], path: Path, depth: int) -> None:
         self._call("collections", "OrderedDict", lambda: self._write(b")"))
         self._remember_id(value)
         pairs = list(value.items())
@@ -272,28 +269,28 @@ class _PickleWriter:
         if metadata:
             ordered = OrderedDict(metadata)
             self._alive.append(ordered)
-            self._dict({"_metadata": ordered}, (path, _METADATA), depth)
+            self._dict({"_metadata": ordered}, (path, METADATA), depth)
             self._write(b"b")
 
-    def _pair(self, pair: tuple[Any, Any], path: _Path, depth: int) -> None:
+    def _pair(self, pair: tuple[Any, Any], path: Path, depth: int) -> None:
         key, item = pair
         if type(key) not in _KEY_KINDS:
             raise Unwritable(
                 f"a dictionary key of type {type(key).__name__}",
                 advice="Use text, a number, None or a tuple of these as the key",
-                entry=_text(path),
+                entry=where(path),
             )
         here = (path, key)
         self._save(key, here, depth + 1)
         self._save(item, here, depth + 1)
 
-    def _counter(self, value: Counter[Any], path: _Path, depth: int) -> None:
+    def _counter(self, value: Counter[Any], path: Path, depth: int) -> None:
         self._name("collections", "Counter")
         self._one(lambda: self._dict(dict(value), path, depth))
         self._write(b"R")
         self._remember_id(value)
 
-    def _set(self, value: set[Any], path: _Path, depth: int) -> None:
+    def _set(self, value: set[Any], path: Path, depth: int) -> None:
         # Sets have no order of their own; sorting makes equal sets give equal bytes.
         items = sorted(value, key=lambda item: (type(item).__name__, repr(item)))
         self._name("builtins", "set")
@@ -301,7 +298,7 @@ class _PickleWriter:
         self._write(b"R")
         self._remember_id(value)
 
-    def _tensor(self, value: object, path: _Path) -> None:
+    def _tensor(self, value: object, path: Path) -> None:
         tensor = self._tensors.get(id(value)) or self._new_tensor(value, path)
         array, dtype, key, numel, offset, strides = tensor
         mark = len(self._out)
@@ -340,24 +337,24 @@ class _PickleWriter:
         self._text("storage")
         self._name(*(("torch", typed) if typed else ("torch.storage", "UntypedStorage")))
 
-    def _new_tensor(self, value: object, path: _Path) -> _Tensor:
+    def _new_tensor(self, value: object, path: Path) -> _Tensor:
         origin = id(value)
         array = self.arrays.get(origin)
         if array is None:
             try:
                 array = as_array(value, "")
             except Unwritable as error:
-                raise error.locate(entry=_text(path)) from error.__cause__
+                raise error.locate(entry=where(path)) from error.__cause__
             if array is None:
-                raise _unwritable(value, _text(path))
+                raise unwritable(value, where(path))
             if array.dtype == FLOAT4:
-                array = pack(array, _text(path))
+                array = pack(array, where(path))
                 self.packed.add(origin)
             elif array.dtype not in TORCH_NAME_OF:
                 raise Unwritable(
                     f"an array of {array.dtype}, for which PyTorch has no tensor",
                     advice="Convert it to a number type of PyTorch, or leave this entry out",
-                    entry=_text(path),
+                    entry=where(path),
                 )
             self.arrays[origin] = array
         self._alive.append(value)
@@ -383,23 +380,6 @@ class _PickleWriter:
         return known
 
 
-def _text(path: _Path) -> str:
-    steps = []
-    while path is not None:
-        path, step = path
-        steps.append(".metadata" if step is _METADATA else f"[{brief(step)}]")
-    return "object" + "".join(reversed(steps))
-
-
-def _unwritable(value: object, path: str) -> CheckpointError:
-    return Unwritable(
-        f"a {type(value).__module__}.{type(value).__qualname__} cannot be saved in a file of "
-        "arrays and plain values",
-        advice="Save its arrays and numbers in a dictionary instead",
-        entry=path,
-    )
-
-
 _SIMPLE: dict[type, Callable[[_PickleWriter, Any], None]] = {
     type(None): _PickleWriter._none,
     bool: _PickleWriter._bool,
@@ -411,7 +391,7 @@ _SIMPLE: dict[type, Callable[[_PickleWriter, Any], None]] = {
     complex: _PickleWriter._complex,
 }
 
-_CONTAINERS: dict[type, Callable[[_PickleWriter, Any, _Path, int], None]] = {
+_CONTAINERS: dict[type, Callable[[_PickleWriter, Any, Path, int], None]] = {
     dict: _PickleWriter._dict,
     StateDict: _PickleWriter._ordered,
     OrderedDict: _PickleWriter._ordered,
