@@ -45,9 +45,10 @@ def find_state(
         Unsupported: If there are several.
     """
     if not isinstance(value, dict):
+        kind = type(value).__name__
         raise BadFormat(
-            f"the file holds a {type(value).__name__}, not a dictionary of arrays",
-            advice=f"Look into bridge.load({path!r}), and write: {_line(path, ('...',))}",
+            f"the file holds a {kind}, not a dictionary of arrays",
+            advice=_inside(value, path),
             file=path,
         )
 
@@ -72,13 +73,25 @@ def find_state(
     return state, keys
 
 
-def _place(keys: Keys) -> str:
+def _inside(value: Any, path: str) -> str:
+    """What to write where a file holds something else than a dictionary."""
+    if isinstance(value, np.ndarray):
+        named = f"{{'...': bridge.load({path!r})}}"
+        return f"Give the array its name: bridge.load_state_dict(model, {named}, strict=False)"
+    if not isinstance(value, list | tuple):
+        return ""
+    for at, item in enumerate(value[:_SHOWN]):
+        if isinstance(item, dict) and _has_arrays(item):
+            return f"Write: {_line(path, (at,))}"
+    return ""
+
+
+def _place(keys: tuple[str | int, ...]) -> str:
     return "".join(f"[{key!r}]" for key in keys)
 
 
-def _line(path: str, keys: Keys) -> str:
-    inside = "[...]" if keys == ("...",) else _place(keys)
-    return f"model, keys = bridge.load_state_dict(model, bridge.load({path!r}){inside})"
+def _line(path: str, keys: tuple[str | int, ...]) -> str:
+    return f"model, keys = bridge.load_state_dict(model, bridge.load({path!r}){_place(keys)})"
 
 
 def _has_arrays(value: Mapping[Any, Any]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -126,3 +127,30 @@ def test_no_state_dict(tmp_path: Path, value: Any) -> None:
     torch.save(value, tmp_path / "x.pt")
     with pytest.raises(BadFormat, match="dictionary of arrays"):
         bridge.load_checkpoint(Net(), tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("value", [3, None, "text", [1, 2], ()], ids=repr)
+def test_a_file_without_any_array_has_no_line_to_write(tmp_path: Path, value: Any) -> None:
+    torch.save(value, tmp_path / "x.pt")
+    with pytest.raises(BadFormat, match="not a dictionary of arrays") as caught:
+        bridge.load_checkpoint(nn.Linear(1, 1), tmp_path / "x.pt")
+    assert "bridge.load" not in str(caught.value)
+
+
+def test_the_lines_for_an_array_and_for_a_list_work(tmp_path: Path) -> None:
+    theirs = torch.nn.Linear(2, 3)
+    torch.save(theirs.weight.detach(), tmp_path / "x.pt")
+    with pytest.raises(BadFormat, match="holds a ndarray") as caught:
+        bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt")
+    line = str(caught.value).partition("its name: ")[2].rstrip(".").replace("...", "weight")
+    model, keys = eval(line, {"bridge": bridge, "model": nn.Linear(2, 3)})
+    np.testing.assert_array_equal(model.weight, theirs.weight.detach())
+    assert keys.missing_keys == ["bias"]
+    torch.save([3, theirs.state_dict()], tmp_path / "x.pt")
+    with pytest.raises(BadFormat, match="holds a list") as caught:
+        bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt")
+    line = str(caught.value).partition("Write: ")[2].rstrip(".")
+    assert line.endswith("[1])")
+    scope = {"bridge": bridge, "model": nn.Linear(2, 3)}
+    exec(line, scope)
+    np.testing.assert_array_equal(scope["model"].weight, theirs.weight.detach())
