@@ -44,6 +44,10 @@ def read_part(array: np.ndarray, index: tuple[slice, ...] = ()) -> np.ndarray:
     result = aligned(part.shape, part.dtype)
     if not part.size:
         return result
+    if part.nbytes <= _NEAR and part.flags.c_contiguous:
+        # Within a page or two of the map, which cost less than to open the file.
+        result[...] = part
+        return result
     # What a broadcast repeats is read once.
     repeats = tuple(slice(0, 1) if step == 0 else slice(None) for step in part.strides)
     once = part[repeats] if 0 in part.strides else part

@@ -107,7 +107,7 @@ def test_more_files_than_half_of_those_that_may_be_open(tmp_path: Path) -> None:
     """A thousand shards are mapped at once where a process may have 1024 files open."""
     for number in range(1, 101):
         name = f"m-{number:05d}-of-00100.safetensors"
-        save({f"w{number}": np.full(3, number, np.float32)}, tmp_path / name)
+        save({f"w{number}": np.full(1000, number, np.float32)}, tmp_path / name)
     code = """if True:
         import resource, sys
         from bridge.checkpoint import load
