@@ -111,7 +111,7 @@ def convert(source: str, target: str, options: Options) -> Report:
     in_table = target.endswith(SAFETENSORS) or not target.endswith(SUFFIXES)
     content = read_content(source, copy=False)
     report = Report((source, content.format), target)
-    value = with_ties(content)
+    value = content.value
     path = _chosen(value, source, target, options, flat)
     if flat or options.key is not None:
         report.state_dict = dotted(path) if path else None
@@ -170,34 +170,11 @@ def _cast(value: Any, dtype: np.dtype | None, report: Report) -> dict[int, np.nd
     return {key: found.array for key, found in casts.items()}
 
 
-def with_ties(content: Content) -> Any:
-    """Return what a file holds with the names that its text table ties to others.
-
-    ``safetensors.torch.save_model``, and :func:`bridge.save` with canonical ties, write one name of a
-    tied tensor and put ``{other name: that name}`` into the text table.
-    """
-    value = content.value
-    if not isinstance(value, dict):
-        return value
-    tied = _ties_in_table(content)
-    if not tied:
-        return value
-    result = StateDict(value)
-    result.update((name, value[kept]) for name, kept in tied.items())
-    return result
-
-
-def _ties_in_table(content: Content) -> dict[str, str]:
-    value = content.value
-    return {
-        name: kept
-        for name, kept in content.file_metadata.items()
-        if name not in value and kept in value and name != _DIGESTS
-    }
-
-
 def _text_table(content: Content) -> dict[str, str]:
-    gone = {_DIGESTS, *_ties_in_table(content)} if isinstance(content.value, dict) else {_DIGESTS}
+    # A note that ties one name to another has had its effect: both names are in the value.
+    value = content.value if isinstance(content.value, dict) else {}
+    table = content.file_metadata.items()
+    gone = {_DIGESTS} | {name for name, other in table if name in value and other in value}
     kept = {key: text for key, text in content.file_metadata.items() if key not in gone}
     return {"format": "pt"} | kept
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bridge._convert import with_ties
 from bridge._diff_numbers import EXACT, Apart, Tolerance, compare
 from bridge._entries import brief_text, dtype_name, entries_of
 from bridge._state_dicts import at, find
@@ -137,7 +136,7 @@ def diff(
         CheckpointError: If one of them cannot be read.
     """
     contents = [read_content(path, copy=False) for path in (a, b)]
-    values = [with_ties(content) for content in contents]
+    values = [content.value for content in contents]
     if key is not None:
         paths = [find(value, key) for value in values]
         if paths == [None, None]:

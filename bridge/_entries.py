@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +113,9 @@ class _Walk:
         if self._first(value, name, in_optimizer):
             what = value.path if isinstance(value, Placeholder) else type(value).__name__
             self._leaf(name, what, in_optimizer)
-            parts = [pair for pair in vars(value).items() if pair[0] != "path" and pair[1] is not None]
+            parts = [
+                (part.name, getattr(value, part.name)) for part in fields(value) if part.name != "path"
+            ]
             self._pairs(parts, name, in_optimizer)
 
     def _first(self, value: Any, name: str, in_optimizer: bool) -> bool:
@@ -154,8 +157,5 @@ def brief_text(value: Any) -> str:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, str | bytes | bytearray):
         value = value[: _TEXT_LIMIT + 1]
-    try:
-        text = repr(value)
-    except ValueError:  # An integer inside has more digits than Python prints.
-        return f"a {type(value).__name__} of long numbers"
+    text = repr(value)
     return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 3] + "..."

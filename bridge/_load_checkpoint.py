@@ -18,6 +18,7 @@ from bridge._load_report import LoadReport
 from bridge._load_state_dict import Load
 from bridge._state_in_file import find_state, proposal
 from bridge._streaming import Streams, chooser, targets
+from bridge.checkpoint import Truncated
 from bridge.checkpoint._files import PathLike, read_content
 from purestate._definition import Definition
 from purestate._lives import flatten
@@ -33,6 +34,8 @@ def load_checkpoint(
     sharding: Any = None,
     copy: bool = False,
     progress: bool = True,
+    key: str | None = None,
+    verify: bool = False,
 ) -> tuple[Any, LoadReport]:
     """The model with the values of a checkpoint file or folder.
 
@@ -56,6 +59,9 @@ def load_checkpoint(
             file: replacing the file (as :func:`bridge.save` does) is safe, but a program that writes
             into it changes the model, and one that cuts it short ends this process.
         progress: Whether a bar is shown, on a terminal, when loading takes more than a second.
+        key: Which dictionary of a training checkpoint is meant, as ``"ema.state_dict"``. Without it,
+            the only one with names of the model is; or else the only one.
+        verify: Whether to check the files against their checksums and digests first.
 
     Returns:
         ``(model, report)``.
@@ -66,18 +72,27 @@ def load_checkpoint(
             dict or several; the text has the line to write.
         RuntimeError: With torch's text, naming every problem, and proposing a ``rename`` where a
             prefix keeps the names from meeting.
-        TypeError: For a dtype that is not floating-point.
+        TypeError: For a dtype that is not floating-point, and for arguments of other kinds.
         ValueError: For a 64-bit dtype while x64 is off.
     """
     start = time.perf_counter()
+    if isinstance(model, type | str):
+        raise TypeError(
+            f"load_checkpoint takes a model first, not {model!r}\n"
+            "    write: model, report = bridge.load_checkpoint(Net(), path)"
+        )
+    if isinstance(rename, str):
+        raise TypeError(f"rename takes rules, not {rename!r}\n    write: rename={{{rename!r}: ''}}")
     name = os.fspath(path)
     leaves, definition = flatten(model)
     dtype = _floating(dtype)
     leaf_of = {entry.name: entry.leaf for entry in definition.entries if entry.persistent}
     rules = rename if rename is None or callable(rename) else _listed(rename)
-    content = read_content(path, copy=False, together=_looks_at_values(definition))
+    together = _looks_at_values(definition)
+    content = read_content(path, copy=False, verify=verify, together=together)
+    sizes = {file: os.stat(file).st_size for file in content.files}
     new_name = (lambda name: name) if rules is None else _names._compiled(rules)[0]
-    values, inside = find_state(content.value, name, leaf_of, new_name)
+    values, inside = find_state(content.value, name, leaf_of, new_name, key)
     renamed = _names.RenameReport({}, [], [], [], [])
     if rules is not None:
         values, renamed = _names.rename(values, rules)
@@ -92,12 +107,13 @@ def load_checkpoint(
         advice = proposal(name, values, leaf_of)
     load.check(model, strict, advice)
     load.leaves = streams.settle(load.leaves)
+    _check_lengths(sizes)
     load.errors += streams.errors
     load.check(model, strict)
     if dtype is not None:
         _forget_wide(load, definition, leaves)
     report = LoadReport(
-        loaded=tuple(streams.made),
+        loaded=tuple(name for name in streams.made if name in values),
         renamed=renamed.renamed,
         unused_rules=tuple(renamed.unused_rules),
         cast=streams.cast,
@@ -121,6 +137,13 @@ def _looks_at_values(definition: Definition) -> bool:
         or not node.cls.upgrade_state_dict.__module__.startswith("purestate.")
         for node in definition.nodes
     )
+
+
+def _check_lengths(sizes: Mapping[str, int]) -> None:
+    """Refuse files that were cut while they were read: a map has zeros to the end of its last page."""
+    for file, size in sizes.items():
+        if os.path.exists(file) and os.stat(file).st_size < size:
+            raise Truncated("the file became shorter while it was read", file=file)
 
 
 def _floating(dtype: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bridge._state_dict import EXTRA_STATE
+from bridge._state_dicts import dotted, find, state_dicts
 from bridge.checkpoint import BadFormat, Unsupported
 from bridge.checkpoint._chunks import Chunked
 
@@ -30,7 +31,11 @@ _WRAPPERS = r"_orig_mod\.|_fsdp_wrapped_module\.|_checkpoint_wrapped_module\."
 
 
 def find_state(
-    value: Any, path: str, expected: Collection[str], renamed: Callable[[str], str]
+    value: Any,
+    path: str,
+    expected: Collection[str],
+    renamed: Callable[[str], str],
+    key: str | None = None,
 ) -> tuple[Mapping[str, Any], Keys]:
     """Return the state dict in what a file holds, and the keys that lead to it.
 
@@ -39,11 +44,14 @@ def find_state(
         path: The file, for messages.
         expected: The model's names.
         renamed: What a name of the file is called in the model.
+        key: Where the state dict is, as ``"ema.model"``; None to find it.
 
     Raises:
         BadFormat: If there is none.
         Unsupported: If there are several.
     """
+    if key is not None:
+        return _named(value, path, key)
     if not isinstance(value, dict):
         kind = type(value).__name__
         raise BadFormat(
@@ -62,6 +70,9 @@ def find_state(
             raise BadFormat(f"the file holds no dictionary of arrays; its keys are {keys}", file=path)
         return value, ()
     fitting = [candidate for candidate in inner if meets(candidate[1])]
+    if not fitting:
+        # A trainer's own state dict lies above those of its callbacks.
+        inner = [found for found in inner if len(found[0]) == min(len(keys) for keys, _ in inner)]
     if len(fitting or inner) > 1:
         keys = [keys for keys, _ in (fitting or inner)[:_SHOWN]]
         raise Unsupported(
@@ -71,6 +82,21 @@ def find_state(
         )
     keys, state = (fitting or inner)[0]
     return state, keys
+
+
+def _named(value: Any, path: str, key: str) -> tuple[Mapping[str, Any], Keys]:
+    keys = find(value, key)
+    state = value
+    for step in keys or ():
+        state = state[step]
+    if keys is None or not isinstance(state, dict):
+        known = ", ".join(repr(dotted(keys)) for keys in list(state_dicts(value))[:_SHOWN])
+        raise BadFormat(
+            f"the file holds no dictionary under {key!r}",
+            advice=f"It has state dicts under {known}" if known else "",
+            file=path,
+        )
+    return state, tuple(str(step) for step in keys)
 
 
 def _inside(value: Any, path: str) -> str:
@@ -91,7 +117,7 @@ def _place(keys: tuple[str | int, ...]) -> str:
 
 
 def _line(path: str, keys: tuple[str | int, ...]) -> str:
-    return f"model, keys = bridge.load_state_dict(model, bridge.load({path!r}){_place(keys)})"
+    return f"model, report = bridge.load_checkpoint(model, {path!r}, key={dotted(keys)!r})"
 
 
 def _has_arrays(value: Mapping[Any, Any]) -> bool:

@@ -183,6 +183,13 @@ def chooser(sharding: Any, definition: Definition) -> Choose:
     Raises:
         ValueError: When a mapping has a name that the model has not.
     """
+    kinds = jax.sharding.PartitionSpec | jax.sharding.Mesh | jax.Device
+    if isinstance(sharding, kinds):
+        raise TypeError(
+            f"sharding={sharding!r} does not say where arrays lie\n"
+            "    write: sharding=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(...)), "
+            "or jax.sharding.SingleDeviceSharding(device)"
+        )
     if callable(sharding):
         return sharding
     if not isinstance(sharding, Mapping):

@@ -16,6 +16,7 @@ from typing import Any
 
 from bridge._entries import TENSORS, entries_of
 from bridge._tables import count, line, table
+from bridge.checkpoint._dcp import is_dcp
 from bridge.checkpoint._files import evidence_of, read_content
 from bridge.checkpoint.errors import CheckpointError
 
@@ -84,6 +85,8 @@ def verify(path: str) -> Verdicts:
     whole = not names or any(name.endswith(_INDEXES) for name in os.listdir(path))
     verdicts = [_verdict(os.path.join(path, name)) for name in names]
     # Without an index, files in one folder need not belong together.
+    if is_dcp(path):
+        return Verdicts([*verdicts, _verdict(path)])
     return Verdicts([*verdicts, _structure(path)] if whole else verdicts)
 
 

@@ -260,17 +260,16 @@ def test_tensors_that_are_not_dense_have_a_row_with_a_word(
     )
 
 
-def test_counters_and_long_integers_cannot_hold_the_listing_up(
+def test_counters_cannot_hold_the_listing_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value: list[object] = [1]
     for _ in range(60):
         value = [value, value]
-    content = {"counts": Counter(a=cast("int", value)), "plain": Counter("aab"), "long": [10**5000]}
+    content = {"counts": Counter(a=cast("int", value)), "plain": Counter("aab")}
     torch.save(content, tmp_path / "m.pt")
     others = json_of(capsys, "inspect", tmp_path / "m.pt")["others"]
     assert others["plain"] == "Counter({'a': 2, 'b': 1})"
-    assert others["long"] == "a list of long numbers"
 
 
 def test_names_that_two_places_have_are_told_apart(

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jax
 import numpy as np
 import pytest
 import torch
 
 import bridge
-from bridge.checkpoint import BadFormat, Unsupported
+from bridge.checkpoint import BadFormat, Damaged, Unsupported
 from purestate import nn
 from tests.loading import Net, as_zip, assert_equal, torch_net
 
@@ -150,7 +151,69 @@ def test_the_lines_for_an_array_and_for_a_list_work(tmp_path: Path) -> None:
     with pytest.raises(BadFormat, match="holds a list") as caught:
         bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt")
     line = str(caught.value).partition("Write: ")[2].rstrip(".")
-    assert line.endswith("[1])")
+    assert line.endswith("key='1')")
     scope = {"bridge": bridge, "model": nn.Linear(2, 3)}
     exec(line, scope)
     np.testing.assert_array_equal(scope["model"].weight, theirs.weight.detach())
+
+
+def test_a_key_names_the_dictionary(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    one, other = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    torch.save({"model": one.state_dict(), "ema": {"a.b": other.state_dict()}, "epoch": 3}, path)
+    for key, theirs in (("model", one), ("ema.a.b", other)):
+        model, report = bridge.load_checkpoint(nn.Linear(2, 3), path, key=key)
+        np.testing.assert_array_equal(model.weight, theirs.weight.detach())
+        assert ".".join(report.inside) == key
+    with pytest.raises(BadFormat, match=r"under 'epoch'.*under 'model', 'ema.a.b'"):
+        bridge.load_checkpoint(nn.Linear(2, 3), path, key="epoch")
+
+
+def test_the_state_dict_above_those_of_callbacks(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    theirs = torch.nn.Linear(2, 3)
+    state = {f"model.{name}": value for name, value in theirs.state_dict().items()}
+    callbacks = {"ModelCheckpoint{}": {"best_model_score": torch.ones(())}}
+    torch.save({"state_dict": state, "callbacks": callbacks}, path)
+    with pytest.raises(RuntimeError, match=r"rename=\{'model.': ''\}"):
+        bridge.load_checkpoint(nn.Linear(2, 3), path)
+    model, report = bridge.load_checkpoint(nn.Linear(2, 3), path, rename={"model.": ""})
+    assert report.inside == ("state_dict",)
+    np.testing.assert_array_equal(model.weight, theirs.weight.detach())
+
+
+def test_only_what_the_file_has_counts_as_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({f"module.{k}": v for k, v in torch.nn.BatchNorm1d(3).state_dict().items()}, path)
+    _, report = bridge.load_checkpoint(nn.BatchNorm1d(3), path, strict=False)
+    assert report.loaded == ()
+
+
+def test_arguments_of_other_kinds_say_what_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(torch.nn.Linear(2, 3).state_dict(), path)
+    for call, text in (
+        (lambda: bridge.load_checkpoint(nn.Linear, path), "takes a model first"),
+        (lambda: bridge.load_checkpoint(str(path), nn.Linear(2, 3)), "takes a model first"),
+        (
+            lambda: bridge.load_checkpoint(nn.Linear(2, 3), path, rename=cast("Any", "module.")),
+            "rename={'module.': ''}",
+        ),
+        (
+            lambda: bridge.load_checkpoint(nn.Linear(2, 3), path, sharding=jax.devices()[0]),
+            "SingleDeviceSharding",
+        ),
+    ):
+        with pytest.raises(TypeError, match=re.escape(text)):
+            call()
+
+
+def test_checksums_are_checked_before_anything_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    bridge.save({"weight": np.ones((3, 2), np.float32), "bias": np.zeros(3, np.float32)}, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(np.ones(6, np.float32).tobytes()) + 3] ^= 1
+    path.write_bytes(data)
+    bridge.load_checkpoint(nn.Linear(2, 3), path)
+    with pytest.raises(Damaged, match="crc32"):
+        bridge.load_checkpoint(nn.Linear(2, 3), path, verify=True)

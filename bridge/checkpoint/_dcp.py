@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import FileIO
 from typing import Any
@@ -74,6 +74,26 @@ def read_dcp(
     Raises:
         CheckpointError: If a file is damaged, unsafe or not supported.
     """
+    path, metadata = _read_metadata(folder)
+    files = _Files(folder, metadata, copy=copy)
+    values = {}
+    for name, entry in metadata.entries.items():
+        try:
+            values[name] = _value(name, entry, metadata, files, together=together, skim=skim)
+        except CheckpointError as error:
+            raise error.locate(file=path, entry=name) from error.__cause__
+    return Distributed("distributed", _nested(values, metadata.paths), (path, *files.paths.values()))
+
+
+def archives(folder: str) -> Iterator[tuple[str, FileBytes]]:
+    """Yield each archive in the files of a distributed checkpoint, and where it lies."""
+    _, metadata = _read_metadata(folder)
+    files = _Files(folder, metadata, copy=True)
+    for item in dict.fromkeys(metadata.items.values()):
+        yield f"{item.file} at byte {item.offset}", files.window(item)
+
+
+def _read_metadata(folder: str) -> tuple[str, Metadata]:
     path = file_in(folder, METADATA)
     with open(path, "rb", buffering=0) as raw:
         file = FileBytes(raw.fileno())
@@ -83,14 +103,7 @@ def read_dcp(
             metadata = parse_metadata(file)
         except CheckpointError as error:
             raise error.locate(file=path) from error.__cause__
-    files = _Files(folder, metadata, copy=copy)
-    values = {}
-    for name, entry in metadata.entries.items():
-        try:
-            values[name] = _value(name, entry, metadata, files, together=together, skim=skim)
-        except CheckpointError as error:
-            raise error.locate(file=path, entry=name) from error.__cause__
-    return Distributed("distributed", _nested(values, metadata.paths), (path, *files.paths.values()))
+    return path, metadata
 
 
 def _value(
@@ -171,14 +184,18 @@ class _Files:
         for name, path in self.paths.items():
             _check_apart(sorted(places[name]), os.stat(path).st_size, path)
 
-    def load(self, item: Item) -> Any:
-        """The object of one archive."""
+    def window(self, item: Item) -> FileBytes:
+        """The bytes of one archive."""
         path = self.paths[item.file]
         if item.file not in self._open:
             raw = FileIO(path)
             self._open[item.file] = raw, FileBytes(raw.fileno(), path, copy=self._copy)
-        window = self._open[item.file][1].window(item.offset, item.length)
+        return self._open[item.file][1].window(item.offset, item.length)
+
+    def load(self, item: Item) -> Any:
+        """The object of one archive."""
         try:
+            window = self.window(item)
             if window.read(0, min(4, window.size)) != LOCAL:
                 raise Unsupported("an item that is no archive of torch.save")
             # Nothing to spare: there may be a million archives, and torch compresses none.
@@ -186,7 +203,7 @@ class _Files:
         except CheckpointError as error:
             # The bytes that the archive's reader counts start where the archive does.
             error.offset = None if error.offset is None else error.offset + item.offset
-            raise error.locate(file=path) from error.__cause__
+            raise error.locate(file=self.paths[item.file]) from error.__cause__
 
     def __del__(self) -> None:
         for raw, _ in self.__dict__.get("_open", {}).values():

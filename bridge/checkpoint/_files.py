@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from bridge.checkpoint._content import Content
-from bridge.checkpoint._dcp import is_dcp, read_dcp
+from bridge.checkpoint._dcp import archives, is_dcp, read_dcp
 from bridge.checkpoint._folders import Shards, looks_like_index, read_folder, read_index
 from bridge.checkpoint._legacy import MAGICS, load_legacy
 from bridge.checkpoint._safetensors import (
@@ -47,8 +47,8 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
     """Return what a checkpoint file holds, with NumPy arrays for its tensors.
 
     Reads PyTorch's files of every age (``.pt``, ``.pth``, ``.bin``, ``.ckpt``: zip archives, the
-    legacy stream, tar archives, TorchScript, exported programs) and safetensors files; the name of
-    the file does not matter. Nothing in the file is run or imported.
+    legacy stream, tar archives, TorchScript, exported programs, distributed checkpoints) and
+    safetensors files; the name of the file does not matter. Nothing in the file is run or imported.
 
     A state dict comes back as a :class:`~bridge.StateDict`, other containers as they are. A whole
     module, a TorchScript program and an exported program come back as their state dicts. Objects of
@@ -64,6 +64,7 @@ def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
             :func:`save` does, leaves such arrays as they are; overwriting it in place changes
             them, and shortening it ends the process when they are used.
         verify: Whether to check the numbers against the checksums and digests in the file first.
+            Files that have neither pass: the older stream, tar archives, plain safetensors.
 
     Returns:
         The object in the file; of a folder of shards, one :class:`~bridge.StateDict`.
@@ -100,6 +101,8 @@ def read_content(
         together: Put the tensors of a distributed checkpoint together (``read_dcp``).
     """
     name = os.fspath(path)
+    if not os.path.exists(name) and os.path.isfile(f"{name}.index.json"):
+        name = f"{name}.index.json"  # a set of files that was saved under this name
 
     def read_one(path: str) -> Content | None:
         with _opened(path) as descriptor:
@@ -117,8 +120,7 @@ def read_content(
             return _tied(_folder(read_folder(name, read_one)))
         found = read_dcp(name, together=together, copy=copy, skim=skim)
         if verify:
-            for file in found.files[1:]:
-                require(evidence_of(file))
+            require(evidence_of(name))
         return Content(found.format, found.value, files=found.files)
     except CheckpointError as error:
         raise error.locate(file=name) from error.__cause__
@@ -138,9 +140,18 @@ def _tied(content: Content) -> Content:
 
 
 def evidence_of(path: PathLike) -> Evidence:
-    """Return what the checksums and digests in a file say of its bytes."""
-    with _opened(path) as descriptor:
-        return evidence(FileBytes(descriptor))
+    """Return what the checksums and digests say in a file, or in a distributed checkpoint."""
+    name = os.fspath(path)
+    if not os.path.isdir(name):
+        with _opened(name) as descriptor:
+            return evidence(FileBytes(descriptor, name))
+    result = Evidence()
+    for where, archive in archives(name):
+        found = evidence(archive)
+        result.agree |= {f"{where}, {record}": means for record, means in found.agree.items()}
+        result.disagree |= {f"{where}, {record}": means for record, means in found.disagree.items()}
+        result.unchecked += [f"{where}, {record}" for record in found.unchecked]
+    return result
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 A model that is large is saved in several files, each a checkpoint of its own with some of the
 tensors. An index beside them (`_index.py`) says which tensor is in which file. Without one, the files
-themselves do: all ``.safetensors`` files, or PyTorch files whose names count (``-00001-of-00005``). A
-folder that holds more than one checkpoint is not guessed at; the error says which paths to name.
+themselves do: those whose names count (``-00001-of-00005``), or one that is alone. A folder that holds
+more than one checkpoint is not guessed at; the error says which paths to name.
 
 The result is one :class:`~bridge.StateDict`, as if the tensors had been in one file. The names come
 in the order of the index (Hugging Face's writers sort it), then those the index does not list, then,
@@ -140,6 +140,11 @@ def _plan(folder: str) -> _Plan:
         # With an index, files of its flavour are its own.
         if _suffix_flavour(files[0]) not in flavours:
             groups[name] = files
+    for name in indices:
+        # A later save of the whole beside the shards of an earlier one, or the other way about.
+        whole = name.partition(".index")[0]
+        if whole in names and whole not in _indexed(file_in(folder, name)).files:
+            groups[whole] = [whole]
     if not groups:
         groups = _lone(names)
     if not groups:
@@ -193,10 +198,7 @@ def _groups(names: list[str]) -> dict[str, list[str]]:
     groups = {files[0]: files for files in counted.values()}
     for files in counted.values():
         _check_complete(files)
-    safetensors = [name for name in loose if name.endswith(".safetensors")]
-    if safetensors:
-        groups[safetensors[0]] = safetensors
-    return groups | {name: [name] for name in loose if name not in safetensors}
+    return groups | {name: [name] for name in loose}
 
 
 def _lone(names: list[str]) -> dict[str, list[str]]:

@@ -41,7 +41,7 @@ class Placeholder:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
-    """A quantized tensor: ``real = (integers - zero_point) * scale``.
+    """A quantized tensor; :meth:`dequantize` gives the numbers that it stands for.
 
     Attributes:
         integers: The stored integers.
@@ -57,6 +57,20 @@ class QuantizedTensor:
     zero_point: Any
     axis: int | None = None
 
+    @property
+    def shape(self) -> tuple:
+        """The shape of the integers."""
+        return self.integers.shape
+
+    def dequantize(self) -> np.ndarray:
+        """Return ``(integers - zero_point) * scale`` as float32, PyTorch's ``dequantize()``."""
+        along = [1] * self.integers.ndim
+        if self.axis is not None:
+            along[self.axis] = -1
+        zero_point = np.asarray(self.zero_point).astype(np.float32).reshape(along)
+        scale = np.asarray(self.scale).astype(np.float32).reshape(along)
+        return (self.integers.astype(np.float32) - zero_point) * scale
+
 
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
@@ -65,8 +79,8 @@ class SparseTensor:
     Attributes:
         layout: "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc", "torch.sparse_bsr" or
             "torch.sparse_bsc".
-        indices: For COO one array of shape ``(dimensions, entries)``; for the others the compressed
-            and the plain indices.
+        indices: For COO a tuple of one array, of shape ``(dimensions, entries)``; for the others the
+            compressed and the plain indices.
         values: The entries that are stored.
         shape: The shape of the whole.
         coalesced: Whether COO indices are unique and sorted, where the file says.

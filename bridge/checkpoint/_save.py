@@ -35,7 +35,8 @@ def save(
     In a PyTorch file arrays that lie in the memory of another array in ``obj`` are tensors of one
     storage, so ties stay ties. A safetensors file has no ties: see ``ties``.
 
-    The file is replaced in one step: when saving fails, or the process is killed, the old file is
+    The file is replaced in one step, and the set of files that an earlier save with ``shard_size`` left
+    under the same path is removed: when saving fails, or the process is killed, the old file is
     still there. A new file gets the mode that the umask leaves, an old one keeps its own; a symbolic
     link stays, and the file it points to is replaced.
 
@@ -70,7 +71,7 @@ def save(
     from bridge.checkpoint._atomic import write_atomically
     from bridge.checkpoint._pickle_writer import dump
     from bridge.checkpoint._write_safetensors import arrays_of, plan, write_safetensors
-    from bridge.checkpoint._write_shards import size_in_bytes, write_shards
+    from bridge.checkpoint._write_shards import forget_set, size_in_bytes, write_shards
     from bridge.checkpoint._write_zip import write_torch_zip
 
     if ties not in ("all", "canonical"):
@@ -80,7 +81,8 @@ def save(
         if shard_size is not None:
             limit = size_in_bytes(shard_size)
             write_shards(obj, name, limit, metadata=metadata, digests=digests, ties=ties)
-        elif name.endswith(_SAFETENSORS):
+            return
+        if name.endswith(_SAFETENSORS):
             planned = plan(arrays_of(obj), metadata, ties=ties, digests=digests)
             write_atomically(path, lambda file: write_safetensors(file, planned))
         else:
@@ -91,5 +93,6 @@ def save(
             write_atomically(
                 path, lambda file: write_torch_zip(file, final, pickle, storages, digests=digests)
             )
+        forget_set(name)
     except CheckpointError as error:
         raise error.locate(file=name) from error.__cause__

@@ -92,7 +92,7 @@ class Tensor:
             ]
             array = np.ndarray(self.shape, self.dtype, cast("Any", data), self.start * width, strides)
         if self.dtype == FLOAT4:
-            self.storage.spend_unpacked(2 * array.size)
+            self.storage.spend(2 * array.size)
             array = unpack(array)
         if array.flags.writeable:
             array.flags.writeable = False
@@ -122,7 +122,8 @@ class Storage:
         self._tensors: dict[tuple[object, ...], Tensor] = {}
         self._variants: dict[_Variant, np.ndarray] = {}
         self._windows: dict[tuple[int, int], Storage] = {}
-        self._unpacked = 0
+        self._root: Storage | None = None  # of a window, the storage that it is a part of
+        self._spent = 0
 
     def window(self, key: str, offset: int, numel: int) -> Storage:
         """Return the storage that is elements ``[offset, offset + numel)`` of this one."""
@@ -134,7 +135,9 @@ class Storage:
                 f"storage {key!r} is elements {offset} to {offset + numel} of a storage of {self.numel}"
             )
         if (offset, numel) not in self._windows:
-            self._windows[offset, numel] = Storage(key, self.dtype, numel, skim=self.skim)
+            window = Storage(key, self.dtype, numel, skim=self.skim)
+            window._root = self
+            self._windows[offset, numel] = window
         return self._windows[offset, numel]
 
     def tensor(
@@ -192,6 +195,7 @@ class Storage:
         key = (conj, neg, dtype)
         if key not in self._variants:
             count = len(self.data) // dtype.itemsize
+            self.spend(len(self.data))
             block = aligned_empty(len(self.data))
             numbers = block.view(dtype)[:count] if count else block[:0].view(dtype)
             numbers[...] = self.data[: count * dtype.itemsize].view(dtype)
@@ -199,11 +203,12 @@ class Storage:
             self._variants[key] = block
         return self._variants[key]
 
-    def spend_unpacked(self, count: int) -> None:
-        """Count numbers that are unpacked for a tensor: many tensors can view one storage."""
-        self._unpacked += count
-        if self._unpacked > 4 * self.nbytes + _ROOM:
-            raise Unsafe(f"storage {self.key!r} is unpacked over and over")
+    def spend(self, count: int) -> None:
+        """Count bytes that are made from the storage's: many tensors can view one."""
+        root = self._root or self
+        root._spent += count
+        if root._spent > 4 * root.nbytes + _ROOM:
+            raise Unsafe(f"storage {root.key!r} is copied over and over")
 
     def attach(self, block: np.ndarray) -> None:
         """Give the storage its bytes."""

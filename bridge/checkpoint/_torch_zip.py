@@ -25,10 +25,11 @@ from bridge.checkpoint._tensors import Storage, Storages
 from bridge.checkpoint._torchscript import ScriptClasses, script_state_dict
 from bridge.checkpoint._vocabulary import TorchVocabulary
 from bridge.checkpoint._zip import MAX_INFLATED, Record, read_directory, read_record
-from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsupported
+from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsafe, Unsupported
 
 
 _MAX_SMALL = 64
+_SPARE_PICKLE = 1 << 20
 _VERSIONS = range(1, 11)
 
 
@@ -67,6 +68,9 @@ def _run_pickle(file: FileBytes, records: dict[str, Record], spare: int) -> tupl
     swap = _byteorder(file, records) != sys.byteorder
     storages = Storages(file.size + spare, swap=swap, skim=file.skim)
     pickle = records["data.pkl"]
+    if pickle.deflated and pickle.size > file.size + _SPARE_PICKLE:
+        # An opcode is a byte, and what it makes is an object.
+        raise Unsafe(f"a compressed pickle of {pickle.size} bytes", record=pickle.name)
     data = read_record(file, pickle)
     origin = 0 if pickle.deflated else pickle.start
     try:

@@ -82,8 +82,11 @@ class TorchVocabulary:
             case Placeholder():
                 instance.state = state
             case StateDict():
+                if isinstance(state, dict) and isinstance(metadata := state.get("_metadata"), dict):
+                    self._spend((metadata, *metadata.values()))
                 _build_state_dict(instance, state)
             case OldTensor() | NumpyArray() | NumpyDtype():
+                self._spend(state if isinstance(state, tuple) else ())
                 instance.build(state)
             case _:
                 raise BadFormat(f"a {type(instance).__name__} is given attributes")

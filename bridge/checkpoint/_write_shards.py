@@ -162,6 +162,16 @@ def write_shards(
             _write_set(folder, stem, suffix, files)
 
 
+def forget_set(path: str) -> None:
+    """Remove the set of files that an earlier save left under this path, if there is one."""
+    if not os.path.isfile(f"{path}.index.json"):
+        return
+    folder, stem, suffix = _place(path)
+    with folder_lock(folder):
+        (folder / f"{stem}{suffix}.index.json").unlink(missing_ok=True)
+        _remove(folder, _set_files(folder, stem, suffix))
+
+
 def _safetensors_set(
     obj: Any, limit: int, metadata: Mapping[str, str] | None, ties: str, digests: bool
 ) -> _Set:

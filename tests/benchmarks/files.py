@@ -70,10 +70,8 @@ print(seconds, owned, resident, time.process_time() - start)
 MODEL = """
 import jax, bridge, purestate as ps
 from purestate import nn
-from purestate.nn import functional
-count = len(bridge.load(path))
-shape = (970, 920) if count < 1000 else (8, 8)
-model = nn.ModuleList([nn.Linear(*shape, bias=False) for _ in range(count)])
+shapes = [array.shape for array in bridge.load(path).values()]
+model = nn.ModuleList([nn.Linear(*reversed(shape), bias=False) for shape in shapes])
 jax.device_put(0)
 """
 JAX = "import jax, bridge; jax.device_put(0)"
@@ -132,7 +130,7 @@ def sample(reader: str, folder: Path, size: str) -> Sample:
     suffix, imports, load = READERS[reader]
     program = PROGRAM.format(imports=imports, load=load)
     command = [sys.executable, "-W", "ignore", "-c", program, str(folder / (size + suffix))]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Sample(*map(float, result.stdout.split()))
 
 
@@ -148,7 +146,7 @@ def main(arguments: list[str]) -> None:
         counts = [str(options.large), str(options.small)]
         subprocess.run([sys.executable, "-c", MAKE, name, *counts], check=True)
         for size in ("large", "small"):
-            Console().print(_table(size, _samples(folder, size, options.rounds)))
+            Console(width=120).print(_table(size, _samples(folder, size, options.rounds)))
 
 
 def _samples(folder: Path, size: str, rounds: int) -> dict[str, list[Sample]]:

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 
 import bridge
-from bridge.checkpoint import BadFormat, CheckpointError, Truncated, Unsafe, Unsupported, load
+from bridge.checkpoint import BadFormat, CheckpointError, Damaged, Truncated, Unsafe, Unsupported, load
 from bridge.checkpoint._chunks import Chunked
 from bridge.checkpoint._dcp import read_dcp
 from purestate import nn
@@ -339,3 +339,15 @@ def test_names_that_share_a_record_are_read_in_time(tmp_path: Path) -> None:
     with pytest.raises(BadFormat, match="overlap"):
         load(folder)
     assert time.monotonic() - start < 10
+
+
+def test_a_changed_byte_is_told_by_the_checksums_of_the_archives(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "c", {"w": torch.arange(500.0), "n": 3})
+    assert load(folder, verify=True)["n"] == 3
+    path = folder / "__0_0.distcp"
+    data = bytearray(path.read_bytes())
+    data[data.index(np.arange(200, 210, dtype=np.float32).tobytes()) + 6] ^= 1
+    path.write_bytes(data)
+    assert load(folder)["n"] == 3
+    with pytest.raises(Damaged, match=r"__0_0.distcp at byte \d+, .*crc32"):
+        load(folder, verify=True)

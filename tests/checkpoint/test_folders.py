@@ -316,3 +316,18 @@ def test_versions_of_modules_are_kept(tmp_path: Path) -> None:
     norm = torch.nn.BatchNorm1d(2).state_dict()
     torch.save(norm, tmp_path / "model-00001-of-00001.bin")
     assert load(tmp_path).metadata == dict(norm._metadata)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_whole_beside_shards_of_another_save_is_another_checkpoint(tmp_path: Path) -> None:
+    write_shards(tmp_path, "safetensors")
+    write(tmp_path / "model.safetensors", {"w": torch.ones(1)})
+    write_index(tmp_path, "safetensors", {"w": "model-00001-of-00002.safetensors"})
+    with pytest.raises(Unsupported, match=r"2 checkpoints.*model.safetensors'"):
+        load(tmp_path)
+
+
+def test_files_that_do_not_count_are_not_put_together(tmp_path: Path) -> None:
+    for name in ("encoder", "decoder"):
+        write(tmp_path / f"{name}.safetensors", {name: torch.ones(1)})
+    with pytest.raises(Unsupported, match=r"2 checkpoints.*Name one of"):
+        load(tmp_path)

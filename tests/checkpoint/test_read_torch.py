@@ -282,3 +282,18 @@ def test_reading_leaves_no_file_open(tmp_path: Path) -> None:
     del arrays
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions:UserWarning")
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_quantized_tensors_give_torchs_numbers(tmp_path: Path, axis: int | None) -> None:
+    x = torch.linspace(-20, 20, 12).reshape(3, 4)
+    if axis is None:
+        tensor = torch.quantize_per_tensor(x, 0.1, 3, torch.qint8)
+    else:
+        scales = torch.linspace(0.1, 0.3, x.shape[axis], dtype=torch.float64)
+        zeros = torch.arange(x.shape[axis])
+        tensor = torch.quantize_per_channel(x, scales, zeros, axis, torch.qint8)
+    ours = load(torch_save(tensor, tmp_path / "f.pt", "zip"))
+    assert ours.shape == (3, 4)
+    np.testing.assert_allclose(ours.dequantize(), tensor.dequantize().numpy(), rtol=1e-6)

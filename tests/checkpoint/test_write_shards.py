@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from bridge import StateDict
-from bridge.checkpoint import Unwritable, _write_shards, save
+from bridge.checkpoint import Unwritable, _write_shards, load, save
 from bridge.checkpoint._write_shards import size_in_bytes, split
 
 
@@ -340,3 +340,16 @@ def test_the_set_is_locked_while_it_is_written(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(_write_shards, "write_safetensors", write)
     save(arrays(), tmp_path, shard_size=900)
     assert tries == ["locked"] * 4
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
+def test_a_set_loads_under_its_path_and_a_whole_replaces_it(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    save(arrays(), path, shard_size=100)
+    assert not path.exists()
+    assert load(path).keys() == arrays().keys()
+    (tmp_path / "notes.txt").touch()
+    save(arrays(1), path)
+    assert sorted(os.listdir(tmp_path)) == [f"model{suffix}", "notes.txt"]
+    found = load(path)
+    assert all(np.array_equal(found[name], array) for name, array in arrays(1).items())
