@@ -29,6 +29,7 @@ def test_there_are_more_than_two_hundred_pickles_that_must_be_refused() -> None:
 def test_the_jail_hears_what_pickle_does(tmp_path: Path) -> None:
     """The same file, opened by Python's own unpickler, is heard: the check can fail."""
     code = """if True:
+        import encodings.cp437  # by zipfile, late
         import io, pickle, sys, zipfile
         from pathlib import Path
         from tests.hostile.jail import Listener
