@@ -150,6 +150,7 @@ def _pt2(path: Path) -> Any:
         return _torch(path)
     table = json.loads(records["data/weights/model_weights_config.json"])["config"]
     storages: dict[str, torch.Tensor] = {}
+    turned: dict[tuple[str, int], torch.Tensor] = {}
     result = {}
     for name, entry in table.items():
         meta, record = entry["tensor_meta"], entry["path_name"]
@@ -159,7 +160,14 @@ def _pt2(path: Path) -> Any:
         sizes = [item["as_int"] for item in meta["sizes"]]
         strides = [item["as_int"] for item in meta["strides"]]
         dtype = _PT2_DTYPES[meta["dtype"]]
-        flat = storages[record][: len(storages[record]) // dtype.itemsize * dtype.itemsize].view(dtype)
+        raw = storages[record][: len(storages[record]) // dtype.itemsize * dtype.itemsize]
+        if records.get("byteorder") == b"big":
+            # Torch itself takes these for this machine's order, which no writer of them means.
+            width = dtype.itemsize // (2 if dtype.is_complex else 1)
+            if (record, width) not in turned:
+                turned[record, width] = raw.reshape(-1, width).flip(1).reshape(-1)
+            raw = turned[record, width]
+        flat = raw.view(dtype)
         result[name] = flat.as_strided(sizes, strides, meta["storage_offset"]["as_int"])
     return result
 
