@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import subprocess
+import sys
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -526,6 +527,6 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
     torch.save(Block(), path)
     code = "import sys, bridge.checkpoint as c; sd = c.load(sys.argv[1]); print(len(sd)); "
     code += "print([m for m in ('torch', 'jax') if m in sys.modules])"
-    command = ["python", "-c", code, str(path)]
+    command = [sys.executable, "-c", code, str(path)]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
     assert out[:2] == [str(len(Block().state_dict())), "[]"]
