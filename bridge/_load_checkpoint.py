@@ -45,7 +45,7 @@ def load_checkpoint(
 
     Args:
         model: A model; arrays without a value yet are filled as well.
-        path: A file of any format that :func:`bridge.load` reads, a folder of files, or an index of
+        path: A file of any format that ``bridge.load`` reads, a folder of files, or an index of
             one. A training checkpoint may hold the state dict under a key, which is found.
         rename: Rules from names of the file to names of the model, as :func:`bridge.rename` takes them.
         strict: Whether a missing or unexpected name is an error. A name whose array the file has
@@ -56,7 +56,7 @@ def load_checkpoint(
             ``(name, array) -> sharding or None``, or ``{name: sharding}``. Each process reads only
             the slices of its own devices. Axes that it does not divide are not sharded.
         copy: Whether every array gets memory of its own. Without it, arrays may be views of the
-            file: replacing the file (as :func:`bridge.save` does) is safe, but a program that writes
+            file: replacing the file (as ``bridge.save`` does) is safe, but a program that writes
             into it changes the model, and one that cuts it short ends this process.
         progress: Whether a bar is shown, on a terminal, when loading takes more than a second.
         key: Which dictionary of a training checkpoint is meant, as ``"ema.state_dict"``. Without it,

@@ -33,7 +33,7 @@ def save_checkpoint(
 ) -> None:
     """Save a model's parameters and persistent buffers under torch's names.
 
-    What is written is :func:`bridge.state_dict` of the model, the way :func:`bridge.save` writes it;
+    What is written is :func:`bridge.state_dict` of the model, the way ``bridge.save`` writes it;
     ``torch_module.load_state_dict(torch.load(path))`` and ``safetensors.torch.load_model`` read it.
     An array that JAX narrowed when the model got it (an int64 counter, a float64 table) is written in
     its wide dtype again, as ``bridge.state_dict`` gives it. Arrays are tied in the file exactly if

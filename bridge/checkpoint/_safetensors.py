@@ -3,7 +3,7 @@
 Eight bytes give the length of the header; the header gives each tensor's dtype, shape and place;
 the places must tile the rest of the file exactly. Everything is checked before memory is set aside.
 
-The format has no ties. ``safetensors.torch.save_model`` (and :func:`bridge.save` with
+The format has no ties. ``safetensors.torch.save_model`` (and ``bridge.save`` with
 ``ties="canonical"``) writes one name of a tied tensor, and ``{other name: that name}`` into the text
 table; :func:`with_ties` gives the other names back. It is called when all files of a checkpoint have
 been read, because a table may speak of another file's tensors.
