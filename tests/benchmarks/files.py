@@ -73,18 +73,19 @@ from purestate import nn
 shapes = [array.shape for array in bridge.load(path).values()]
 model = nn.ModuleList([nn.Linear(*reversed(shape), bias=False) for shape in shapes])
 jax.device_put(0)
+load_checkpoint = bridge.load_checkpoint  # bridge imports what it needs when it is asked
 """
-JAX = "import jax, bridge; jax.device_put(0)"
+JAX = "import jax, bridge; jax.device_put(0); load = bridge.load"
 
 READERS: dict[str, tuple[str, str, str]] = {
     "torch.load": (".pt", "import torch", "torch.load(path, weights_only=True).values()"),
     "torch.load, mmap": (".pt", "import torch", "torch.load(path, mmap=True).values()"),
     "bridge.load to NumPy": (".pt", "from bridge import checkpoint", "checkpoint.load(path).values()"),
-    "bridge.load to JAX": (".pt", JAX, "jax.device_put(list(bridge.load(path).values()))"),
+    "bridge.load to JAX": (".pt", JAX, "jax.device_put(list(load(path).values()))"),
     "bridge.load_checkpoint": (
         ".pt",
         MODEL,
-        "jax.tree.leaves(bridge.load_checkpoint(model, path)[0])",
+        "jax.tree.leaves(load_checkpoint(model, path)[0])",
     ),
     "safetensors.torch": (
         ".safetensors",
@@ -109,7 +110,7 @@ READERS: dict[str, tuple[str, str, str]] = {
     "bridge.load_checkpoint, safetensors": (
         ".safetensors",
         MODEL,
-        "jax.tree.leaves(bridge.load_checkpoint(model, path)[0])",
+        "jax.tree.leaves(load_checkpoint(model, path)[0])",
     ),
 }
 
@@ -138,6 +139,9 @@ def main(arguments: list[str]) -> None:
     """Print a table for each size."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks files", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--readers", default="", help="those whose names contain this, and the references"
+    )
     parser.add_argument("--large", type=int, default=300, help="how many tensors of 3.6 MB")
     parser.add_argument("--small", type=int, default=20_000, help="how many tensors of 256 bytes")
     options = parser.parse_args(arguments)
@@ -146,12 +150,16 @@ def main(arguments: list[str]) -> None:
         counts = [str(options.large), str(options.small)]
         subprocess.run([sys.executable, "-c", MAKE, name, *counts], check=True)
         for size in ("large", "small"):
-            Console(width=120).print(_table(size, _samples(folder, size, options.rounds)))
+            samples = _samples(folder, size, options.rounds, options.readers)
+            Console(width=120).print(_table(size, samples))
 
 
-def _samples(folder: Path, size: str, rounds: int) -> dict[str, list[Sample]]:
-    result: dict[str, list[Sample]] = {reader: [] for reader in READERS}
-    order = list(READERS)
+def _samples(folder: Path, size: str, rounds: int, wanted: str) -> dict[str, list[Sample]]:
+    order = [name for name in READERS if wanted in name or name in REFERENCES.values()]
+    if size == "small":
+        # A model of 20,000 layers takes longer to build than anything here.
+        order = [name for name in order if "load_checkpoint" not in name]
+    result: dict[str, list[Sample]] = {reader: [] for reader in order}
     for _ in range(rounds):
         random.shuffle(order)
         for reader in order:
