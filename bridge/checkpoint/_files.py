@@ -118,9 +118,9 @@ def read_content(
             return _tied(read_one(name) or _folder(read_index(name, read_one)))
         if not is_dcp(name):
             return _tied(_folder(read_folder(name, read_one)))
-        found = read_dcp(name, together=together, copy=copy, skim=skim)
         if verify:
             require(evidence_of(name))
+        found = read_dcp(name, together=together, copy=copy, skim=skim)
         return Content(found.format, found.value, files=found.files)
     except CheckpointError as error:
         raise error.locate(file=name) from error.__cause__

@@ -39,13 +39,15 @@ def load_legacy(file: FileBytes) -> Content:
     if type(little) is not bool:
         raise BadFormat("the facts about the writing machine lack its byte order")
     storages = Storages(file.size, swap=little != (sys.byteorder == "little"), skim=file.skim)
+    start = at
     result, at = _pickle(file, at, "object", storages)
+    size = at - start
     keys, at = _pickle(file, at, "storage keys", Storages(0))
     if type(keys) is not list:
         raise BadFormat(f"the list of storage keys is {brief(keys)}")
     blocks = _find_blocks(file, at, keys, storages, "little" if little else "big")
     storages.attach(lambda storage: blocks[storage.key])
-    value, placeholders = publish(result)
+    value, placeholders = publish(result, size)
     return Content("torch legacy", value, placeholders=placeholders)
 
 

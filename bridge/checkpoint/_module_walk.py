@@ -37,12 +37,16 @@ class NameBudget:
     """How many names the modules of one file may have, in all.
 
     A module can hold one submodule twice, and that one another twice: forty small objects then have
-    a million million names.
+    a million million names. Where nothing is shared, a name takes part in the names of each level
+    above it, which are fewer than the bytes that describe it.
+
+    Args:
+        size: How many bytes the pickle has.
     """
 
-    def __init__(self) -> None:
-        self._names = 250_000
-        self._letters = 32 << 20
+    def __init__(self, size: int) -> None:
+        self._names = 250_000 + size // 4
+        self._letters = (32 << 20) + 16 * size
 
     def spend(self, name: str) -> str:
         """Return ``name``, if there is room for it."""

@@ -25,16 +25,21 @@ from bridge.checkpoint._tensors import Storage, Tensor
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsafe
 
 
-def publish(value: Any) -> tuple[Any, set[str]]:
-    """Return ``value`` with nothing but data in it, and the paths of its placeholders."""
-    publisher = _Publisher()
+def publish(value: Any, size: int) -> tuple[Any, set[str]]:
+    """Return ``value`` with nothing but data in it, and the paths of its placeholders.
+
+    Args:
+        value: What a pickle holds.
+        size: How many bytes the pickle has.
+    """
+    publisher = _Publisher(size)
     return publisher.visit(value, 0), publisher.placeholders
 
 
 class _Publisher:
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         self.placeholders: set[str] = set()
-        self._names = NameBudget()
+        self._names = NameBudget(size)
         self._done: dict[int, Any] = {}
         self._alive: list[Any] = []
 
@@ -44,6 +49,8 @@ class _Publisher:
             return value.array()
         if kind in _PLAIN:
             return value
+        if kind is OldTensor:
+            return self.visit(_told(value), depth)
         if kind in _LEAVES:
             return _LEAVES[kind](value)
         if not isinstance(value, _CONTAINERS) or (kind in _BUILTIN and not value):
@@ -88,10 +95,10 @@ class _Publisher:
         return value
 
 
-def _old_tensor(value: OldTensor) -> Any:
+def _told(value: OldTensor) -> Any:
     if value.tensor is None:
         raise BadFormat("a tensor is never given its contents")
-    return _Publisher().visit(value.tensor, 0)
+    return value.tensor
 
 
 def _numpy_array(value: NumpyArray) -> Any:
@@ -108,7 +115,6 @@ _PLAIN = frozenset([str, int, float, bool, type(None), np.ndarray])
 
 _LEAVES: dict[type, Any] = {
     Storage: Storage.whole,
-    OldTensor: _old_tensor,
     NumpyArray: _numpy_array,
     NumpyDtype: lambda value: value.dtype,
     Global: name_as_value,

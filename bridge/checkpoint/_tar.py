@@ -85,7 +85,8 @@ def load_tar(file: FileBytes) -> Content:
         for name, read in (("storages", _read_storages), ("tensors", _read_tensors)):
             read(file, members[name], vocabulary, storages)
         name = "pickle"
-        value, placeholders = publish(members[name].pickle(vocabulary))
+        member, start = members[name], members[name].at
+        value, placeholders = publish(member.pickle(vocabulary), member.size - start)
     except CheckpointError as error:
         raise error.locate(record=name) from error.__cause__
     return Content("torch tar", value, placeholders=placeholders)

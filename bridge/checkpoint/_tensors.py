@@ -151,25 +151,24 @@ class Storage:
         neg: bool = False,
     ) -> Tensor:
         """Return the tensor at ``offset`` (in elements) with ``size`` and ``stride``."""
-        if type(offset) is not int or offset < 0:
-            natural(offset, "a tensor's offset")
+        start = natural(offset, "a tensor's offset")
         for part in (size, stride):
             if isinstance(part, tuple | list) and len(part) > _MAX_DIMS:
                 raise Unsupported(f"a tensor has {len(part)} dimensions; NumPy has {_MAX_DIMS} at most")
         shape = naturals(size, "a tensor's size")
         steps = naturals(stride, "a tensor's stride")
         if dtype is None and not (conj or neg):
-            key: tuple[object, ...] = (offset, shape, steps)
+            key: tuple[object, ...] = (start, shape, steps)
         else:
-            key = (offset, shape, steps, dtype, conj, neg)
+            key = (start, shape, steps, dtype, conj, neg)
         tensor = self._tensors.get(key)
         if tensor is None:
-            tensor = self._tensors[key] = self._new_tensor(offset, shape, steps, dtype, conj, neg)
+            tensor = self._tensors[key] = self._new_tensor(start, shape, steps, dtype, conj, neg)
         return tensor
 
     def _new_tensor(
         self,
-        start: Any,
+        start: int,
         shape: tuple[int, ...],
         steps: tuple[int, ...],
         dtype: np.dtype | None,
@@ -266,9 +265,7 @@ class Storages:
 
     def declare(self, key: str, dtype: np.dtype | None, numel: object) -> Storage:
         """Return the storage ``key``, described as it was the first time it was named."""
-        count = numel if type(numel) is int else 0
-        if type(numel) is not int or count < 0:
-            natural(numel, f"the length of storage {key!r}")
+        count = natural(numel, f"the length of storage {key!r}")
         known = self.by_key.get(key)
         if known is not None:
             if not _same(known.dtype, dtype) or known.numel != count:

@@ -49,7 +49,9 @@ def load_zip(file: FileBytes, spare: int = MAX_INFLATED) -> Content:
     _check_version(file, records)
     value, placeholders = _run_pickle(file, records, spare)
     if "constants.pkl" in records:
-        return Content("TorchScript", script_state_dict(value, _classes(file, records)))
+        return Content(
+            "TorchScript", script_state_dict(value, _classes(file, records), records["data.pkl"].size)
+        )
     return Content("torch zip", value, placeholders=placeholders)
 
 
@@ -76,7 +78,7 @@ def _run_pickle(file: FileBytes, records: dict[str, Record], spare: int) -> tupl
     try:
         result = PickleMachine(data, TorchVocabulary(storages, len(data)), origin=origin).run()
         storages.attach(lambda storage: _storage_block(file, records, storage))
-        return publish(result)
+        return publish(result, len(data))
     except CheckpointError as error:
         raise error.locate(record=pickle.name) from error.__cause__
 

@@ -59,12 +59,18 @@ def _listed(body: str, attribute: str) -> list[str]:
     return _NAME.findall(match[1]) if match else []
 
 
-def script_state_dict(root: object, classes: ScriptClasses) -> StateDict:
-    """Return the state dict of the module that an archive's ``data.pkl`` describes."""
+def script_state_dict(root: object, classes: ScriptClasses, size: int) -> StateDict:
+    """Return the state dict of the module that an archive's ``data.pkl`` describes.
+
+    Args:
+        root: What the pickle holds.
+        classes: The classes of the archive.
+        size: How many bytes the pickle has.
+    """
     if not isinstance(root, Placeholder) or not _is_module(root, classes):
         raise BadFormat("the TorchScript archive does not hold a module")
     result = StateDict()
-    _walk(root, "", classes, result, NameBudget(), frozenset())
+    _walk(root, "", classes, result, NameBudget(size), frozenset())
     return result
 
 

@@ -1,6 +1,6 @@
 """What the names in a PyTorch file mean.
 
-PyTorch's files name about eighty functions and classes that this package reads. Each stands in the
+PyTorch's files name about a hundred functions and classes that this package reads. Each stands in the
 table of `_globals.py` under its exact module and name, next to a function of ours that does its job
 on NumPy arrays; nothing is imported because a file says so. A name that is there to run code is
 refused (`_refusals.py`). Any other becomes a :class:`~bridge.checkpoint.Placeholder`: an inert record

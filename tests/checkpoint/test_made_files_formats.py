@@ -426,6 +426,15 @@ def test_a_whole_module_from_before_some_attributes(tmp_path: Path) -> None:
     assert_agree(bridge.load(path), read_by_torch(path))
 
 
+def test_a_deep_module_of_many_tensors(tmp_path: Path) -> None:
+    one = torch.zeros(1)
+    model: torch.nn.Module = torch.nn.ParameterList(one.detach() for _ in range(25_000))
+    for _ in range(12):
+        model = torch.nn.Sequential(model)
+    torch.save(model, tmp_path / "m.pt")
+    assert list(bridge.load(tmp_path / "m.pt")) == list(model.state_dict())
+
+
 MODULES = {
     "lstm": lambda: torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True),
     "transformer": lambda: torch.nn.TransformerEncoderLayer(8, 2, 16),
