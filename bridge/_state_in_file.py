@@ -72,7 +72,8 @@ def find_state(
     fitting = [candidate for candidate in inner if meets(candidate[1])]
     if not fitting:
         # A trainer's own state dict lies above those of its callbacks.
-        inner = [found for found in inner if len(found[0]) == min(len(keys) for keys, _ in inner)]
+        top = min((len(keys) for keys, _ in inner), default=0)
+        inner = [found for found in inner if len(found[0]) == top]
     if len(fitting or inner) > 1:
         keys = [keys for keys, _ in (fitting or inner)[:_SHOWN]]
         raise Unsupported(

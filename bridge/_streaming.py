@@ -181,6 +181,7 @@ def chooser(sharding: Any, definition: Definition) -> Choose:
     """How ``sharding=`` chooses one for each name: one for all, a mapping, or a function.
 
     Raises:
+        TypeError: For what is no sharding: a partition, a mesh, a device.
         ValueError: When a mapping has a name that the model has not.
     """
     kinds = jax.sharding.PartitionSpec | jax.sharding.Mesh | jax.Device
