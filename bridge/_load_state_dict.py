@@ -231,9 +231,10 @@ class Load:
             name, dot, _ = key.removeprefix(prefix).partition(".")
             if dot and key.startswith(prefix):
                 below.setdefault(name, {})[key] = value
+        children = module._modules
         for name, child in node.modules:
             if child is not None:
-                self.module(child, module._modules[name], prefix + name, below.get(name, {}))
+                self.module(child, children[name], prefix + name, below.get(name, {}))
         if any(hook.kind == "load_state_dict_post" for hook in node.hooks):
             self.finish(index, node)
 

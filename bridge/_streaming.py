@@ -22,8 +22,9 @@ import numpy as np
 from bridge._load_progress import Progress
 from bridge._load_state_dict import check_fits, copying_failed
 from bridge.checkpoint._chunks import Chunked, part_of
+from bridge.checkpoint._memory import ALIGNMENT
 from bridge.checkpoint._parts import aligned
-from bridge.checkpoint._source import ALIGNMENT, place_of
+from bridge.checkpoint._source import place_of
 from bridge.checkpoint.errors import CheckpointError
 from purestate._abstract import AbstractArray, is_undrawn
 from purestate._definition import Definition

@@ -19,7 +19,8 @@ from typing import cast
 
 import numpy as np
 
-from bridge.checkpoint._source import ReadsAt, aligned_empty, place_of
+from bridge.checkpoint._memory import aligned_empty
+from bridge.checkpoint._source import ReadsAt, place_of
 
 
 #: Runs whose starts are closer than this are read together with what lies between them.

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from bridge.checkpoint._memory import aligned_empty
 from bridge.checkpoint.errors import Truncated
 
 
-ALIGNMENT = 64
 _PIECE = 1 << 20
 _INCOMPLETE = "The download or copy is probably incomplete: fetch the file again"
 
@@ -245,10 +245,3 @@ def pread_into(descriptor: int, offset: int, view: memoryview) -> None:
 
 def _shortened(offset: int) -> Truncated:
     return Truncated("the file became shorter while it was read", offset=offset)
-
-
-def aligned_empty(nbytes: int) -> np.ndarray:
-    """Return an uninitialised ``uint8`` array whose memory starts at a multiple of 64."""
-    room = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + nbytes]

@@ -21,8 +21,8 @@ from typing import Any, cast
 import numpy as np
 
 from bridge.checkpoint._dtypes import resolve_marks, swapped
+from bridge.checkpoint._memory import aligned_empty
 from bridge.checkpoint._packed import FLOAT4, unpack
-from bridge.checkpoint._source import aligned_empty
 from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported, brief
 
 

@@ -28,9 +28,9 @@ import numpy as np
 from bridge.checkpoint._arrays import address, as_array, pieces
 from bridge.checkpoint._digests import BLANK, TEXT, to_text
 from bridge.checkpoint._dtypes import SAFETENSORS_CODE_OF
+from bridge.checkpoint._memory import ALIGNMENT
 from bridge.checkpoint._packed import FLOAT4, SAFETENSORS_FLOAT4, check_pairs, pack, stored_size
 from bridge.checkpoint._safetensors import MAX_HEADER, OTHER_TEXTS
-from bridge.checkpoint._source import ALIGNMENT
 from bridge.checkpoint.errors import Unwritable, brief
 
 

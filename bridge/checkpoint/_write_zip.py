@@ -19,7 +19,7 @@ import numpy as np
 
 from bridge.checkpoint._arrays import pieces
 from bridge.checkpoint._digests import RECORD, Sha256, digest, to_text
-from bridge.checkpoint._source import ALIGNMENT
+from bridge.checkpoint._memory import ALIGNMENT
 
 
 _FULL32 = 0xFFFFFFFF

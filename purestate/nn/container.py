@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from purestate._building import typename
+from purestate._lives import graph
 from purestate._module import Module
 from purestate._opening import adopt
 from purestate._scan import DEEP, in_turn
@@ -29,18 +30,24 @@ _PUT = "model = bridge.set_submodule(model, path, module)"
 _DELETE = "model = bridge.delete(model, name, at=path)   (or take a slice, which is a new model)"
 
 
+def _slots(container: Module) -> Any:
+    """The keys in order, each with what stands for its child; ``_modules`` would make every child."""
+    tree = graph(container)
+    return tree.members(tree.root, "modules")
+
+
 class _Numbered(Module):
     """What Sequential and ModuleList share: children in order, deletion that renumbers."""
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(_slots(self))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._modules.values())
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
-            return self._modules[self._key_at(index)]
+            return getattr(self, self._key_at(index))
         if is_running(self):
             return Parts(list(self)[index])
         return assembled(self, lambda container: container._sliced(index))
@@ -54,7 +61,7 @@ class _Numbered(Module):
 
     def _name_of(self, position: int) -> str:
         """The key of the child at a position."""
-        return list(self._modules)[position]
+        return list(_slots(self))[position][0]
 
     @in_constructor(_PUT)
     def __setitem__(self, index: int, module: Any) -> None:
