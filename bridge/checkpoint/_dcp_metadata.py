@@ -91,11 +91,11 @@ def _entry(value: Any) -> TensorEntry | None:
         return None
     fields = _fields(value, "TensorStorageMetadata")
     properties = fields.get("properties")
-    dtype = properties.state if isinstance(properties, Record) else None
-    if isinstance(dtype, tuple) and dtype:
-        dtype = dtype[0]
-    if not isinstance(dtype, np.dtype):
-        raise BadFormat("a tensor's properties lack its dtype")
+    state = properties.state if isinstance(properties, Record) else None
+    # The dtype, and four deprecated properties that torch takes all the same.
+    if not (isinstance(state, tuple) and len(state) == 5 and isinstance(state[0], np.dtype)):
+        raise BadFormat("a tensor's properties are not its dtype and four more")
+    dtype = state[0]
     shape = naturals(fields.get("size"), "a tensor's size")
     if len(shape) > MAX_DIMS:
         raise Unsupported(f"a tensor has {len(shape)} dimensions; NumPy has {MAX_DIMS} at most")

@@ -1,9 +1,10 @@
 """The state dict inside a TorchScript archive.
 
 ``torch.jit.save`` writes a program: the module as a pickle of attributes, and the source of its
-classes as text. The text is not run. It tells, for each class, which attributes are parameters and
-buffers and which are plain tensors; with that, walking the attributes gives the names, the order
-and the values of ``torch.jit.load(file).state_dict()``.
+classes as text. The text is not run. It tells, for each class, which attributes it has and which of
+them are parameters and buffers; with that, walking the attributes gives the names, the order and the
+values of ``torch.jit.load(file).state_dict()``. Torch drops an attribute that the text does not
+declare; a part of the model that would be lost so is an error here.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import numpy as np
 from bridge._state_dict_type import StateDict
 from bridge.checkpoint._module_walk import NameBudget, check_name
 from bridge.checkpoint._records import Placeholder
-from bridge.checkpoint.errors import BadFormat
+from bridge.checkpoint.errors import BadFormat, brief
 
 
 _CLASS = re.compile(r"^class ([A-Za-z_][A-Za-z0-9_]*)\(Module\):$", re.MULTILINE)
+# An attribute whose name is no identifier, "0" of a ModuleList, is declared in a dictionary.
+_DECLARED = re.compile(r'^  (?:__annotations__\["(.*)"\] = |([A-Za-z_][A-Za-z0-9_]*) : )', re.MULTILINE)
 _LIST = r"^  {} = \[(.*)\]$"
 # A text that does not end is taken to the end: to look for another in it takes quadratic time.
 _NAME = re.compile(r'"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)')
@@ -35,15 +38,15 @@ class ScriptClasses:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._names: dict[str, tuple[list[str], list[str]]] = {}
+        self._declared: dict[str, set[str]] = {}
         for module, text in sources.items():
             starts = list(_CLASS.finditer(text))
             ends = [match.start() for match in starts[1:]] + [len(text)]
             for match, end in zip(starts, ends, strict=False):
                 body = text[match.end() : end]
-                self._names[f"{module}.{match[1]}"] = (
-                    _listed(body, "__parameters__"),
-                    _listed(body, "__buffers__"),
-                )
+                path = f"{module}.{match[1]}"
+                self._names[path] = (_listed(body, "__parameters__"), _listed(body, "__buffers__"))
+                self._declared[path] = {quoted or name for quoted, name in _DECLARED.findall(body)}
 
     def __contains__(self, path: str) -> bool:
         return path in self._names
@@ -52,6 +55,15 @@ class ScriptClasses:
         """Return the names of a class's parameters, then of its buffers."""
         parameters, buffers = self._names[path]
         return parameters + buffers
+
+    def check_declared(self, path: str, name: str) -> None:
+        """Check that a class declares an attribute.
+
+        Raises:
+            BadFormat: It does not.
+        """
+        if name not in self._declared[path]:
+            raise BadFormat(f"the text of {path} does not declare its attribute {brief(name)}")
 
 
 def _listed(body: str, attribute: str) -> list[str]:
@@ -85,11 +97,13 @@ def _walk(
     state: dict[Any, Any] = module.state
     for name in classes.tensors(module.path):
         if isinstance(state.get(name), np.ndarray):
+            classes.check_declared(module.path, name)
             result[budget.spend(prefix + name)] = state[name]
     inside = above | {id(module)}
     for name, child in state.items():
         check_name(name)
         if isinstance(child, Placeholder) and _is_module(child, classes) and id(child) not in inside:
+            classes.check_declared(module.path, name)
             _walk(child, budget.spend(f"{prefix}{name}."), classes, result, budget, inside)
 
 

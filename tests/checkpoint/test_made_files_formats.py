@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -399,6 +400,20 @@ def test_torchscript_with_attributes_of_every_kind(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(Odd()), path)
     theirs = OrderedDict(torch.jit.load(path).state_dict().items())
     assert_agree(bridge.load(path), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_torchscript_does_not_declare_is_not_dropped(tmp_path: Path) -> None:
+    """Torch reads the rest without a word."""
+    whole, part = tmp_path / "m.pt", tmp_path / "part.pt"
+    torch.jit.save(torch.jit.script(Block()), whole)
+    with zipfile.ZipFile(part, "w") as archive:
+        for name, data, _ in read_zip(whole.read_bytes()):
+            # The text of the class ends before this attribute.
+            archive.writestr(name, re.sub(rb"\n  inner : .*", b"\n", data, flags=re.DOTALL))
+    assert not any(name.startswith("inner.") for name in torch.jit.load(part).state_dict())
+    with pytest.raises(BadFormat, match=r"Block does not declare its attribute 'inner'"):
+        bridge.load(part)
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
