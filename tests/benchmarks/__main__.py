@@ -4,7 +4,7 @@ import argparse
 import importlib
 
 
-BENCHMARKS = ("dispatch", "files", "files_save", "files_sharded", "imports", "throughput")
+BENCHMARKS = ("dispatch", "eager", "files", "files_save", "files_sharded", "imports", "throughput")
 
 
 def main() -> None:
