@@ -1,8 +1,14 @@
 """The throughput benchmark says by its exit status whether the goals are met."""
 
+import importlib
+import sys
+
+import jax
 import numpy as np
 import pytest
 
+import purestate as ps
+from purestate import nn
 from tests.benchmarks import models, raw, throughput
 
 
@@ -40,3 +46,30 @@ def test_sides_that_compute_something_else_are_not_timed(one_task, monkeypatch):
     monkeypatch.setattr(raw, "mlp", other)
     with pytest.raises(AssertionError, match="raw jax"):
         throughput.main(["--rounds", "2", "--others", "raw jax"])
+
+
+def test_without_flax_nnx_is_left_out_and_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "flax", None)
+    assert throughput.rivals(["raw jax", "nnx"]) == {"raw jax": raw}
+    assert "pip install -e '.[bench]'" in capsys.readouterr().out
+
+
+def test_nnx_networks_are_of_our_size():
+    pytest.importorskip("flax", reason="Flax is not installed: pip install -e '.[bench]'")
+    in_nnx = importlib.import_module("tests.benchmarks.in_nnx")
+
+    def size(params):
+        return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+    def run(name, inputs):
+        params, state, call, evaluate = getattr(in_nnx, name)({})
+        # Within a gradient, where NNX refuses a write to a variable from outside.
+        output, pull, _ = jax.vjp(lambda params: call(params, state, inputs), params, has_aux=True)
+        return *pull(output), output, evaluate(params, state, inputs)
+
+    second_biases = {"lstm": 2 * 4 * 256}
+    for name, task in throughput.tasks().items():
+        gradients, *outputs = jax.eval_shape(lambda x, name=name: run(name, x), task.inputs)
+        _, ours, _ = ps.split(task.build(nn))
+        assert size(gradients) == size(ours) - second_biases.get(name, 0), name
+        assert [output.size // output.shape[-1] for output in outputs] == [task.labels.size] * 2, name

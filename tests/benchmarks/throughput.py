@@ -2,8 +2,8 @@
 
 The figure of a row is the median of paired ratios: ours divided by torch's time in the same round
 (``tests.benchmarks.timing``), in wall time, both on the same number of threads. A training step is
-forward, cross-entropy, backward and Adam. Raw JAX (``raw.py``) and Equinox (``in_equinox.py``) run in
-the same rounds.
+forward, cross-entropy, backward and Adam. Raw JAX (``raw.py``), Equinox (``in_equinox.py``) and, where
+Flax is installed (the extra ``bench``), Flax NNX (``in_nnx.py``) run in the same rounds.
 Tracing, and all until the first step is done, which is mostly compiling, have columns of their own. The
 deep transformer is there for these two: raw JAX, unrolled, compiles it for minutes.
 
@@ -12,10 +12,12 @@ status is 1 when a row misses its goal.
 """
 
 import argparse
+import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -192,6 +194,16 @@ def ours(task: Task, start: Any) -> Run:
     )
 
 
+def rivals(names: Iterable[str]) -> dict[str, ModuleType]:
+    """What runs beside torch and us, and where its networks are; NNX only where Flax is installed."""
+    modules = {"raw jax": raw, "equinox": in_equinox}
+    if "nnx" in names and importlib.util.find_spec("flax") is None:
+        print("nnx is left out, for Flax is not installed: pip install -e '.[bench]'")
+    elif "nnx" in names:
+        modules["nnx"] = importlib.import_module("tests.benchmarks.in_nnx")
+    return {name: module for name, module in modules.items() if name in names}
+
+
 def check_equal(ours: Run, other: Run) -> None:
     """Another side that started from our values gives our output, and after a step our loss.
 
@@ -204,14 +216,14 @@ def check_equal(ours: Run, other: Run) -> None:
 
 
 def measure(
-    name: str, task: Task, rounds: int, others: Sequence[str]
+    name: str, task: Task, rounds: int, others: Mapping[str, ModuleType]
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """The rows of one network, and which of them miss their goal."""
     start, torchs = theirs(task)
     sides = {"torch": torchs, "purestate": ours(task, start)}
     values = {key: tensor.numpy().copy() for key, tensor in start.items()}
-    for rival, module in (("raw jax", raw), ("equinox", in_equinox)):
-        if rival in others and hasattr(module, name):
+    for rival, module in others.items():
+        if hasattr(module, name):
             sides[rival] = compiled(task, *getattr(module, name)(values))
     if "raw jax" in sides:
         check_equal(sides["purestate"], sides["raw jax"])
@@ -242,8 +254,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks throughput", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(tasks())}; all of them by default")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--others", nargs="*", default=["raw jax", "equinox"], help="beside torch")
+    names = ["raw jax", "equinox", "nnx"]
+    parser.add_argument("--others", nargs="*", default=names, help="beside torch")
     options = parser.parse_args(arguments)
+    others = rivals(options.others)
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     title = f"throughput, {threads} threads, median of paired ratios to eager torch"
@@ -251,7 +265,7 @@ def main(arguments: list[str]) -> None:
     table, missed = Table(*columns, title=title), []
     for name, task in tasks().items():
         if not options.names or name in options.names:
-            rows, of_network = measure(name, task, options.rounds, options.others)
+            rows, of_network = measure(name, task, options.rounds, others)
             missed += of_network
             for row in rows:
                 table.add_row(*row)
