@@ -4,12 +4,15 @@ import importlib
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import purestate as ps
 from purestate import nn
 from tests.benchmarks import models, raw, throughput
+from tests.benchmarks.stacked import stacked
 
 
 @pytest.fixture
@@ -73,3 +76,20 @@ def test_nnx_networks_are_of_our_size():
         _, ours, _ = ps.split(task.build(nn))
         assert size(gradients) == size(ours) - second_biases.get(name, 0), name
         assert [output.size // output.shape[-1] for output in outputs] == [task.labels.size] * 2, name
+
+
+def test_adam_on_stacks_is_adam():
+    rng = np.random.default_rng(0)
+    shapes = {"a": (2, 3), "b": (3,), "c": (2, 3), "d": (3, 2)}
+    start = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+
+    def trained(rule):
+        params, state = start, rule.init(start)
+        for _ in range(3):
+            gradients = jax.tree.map(lambda array: jnp.sin(7 * array), params)
+            updates, state = rule.update(gradients, state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    plain, other = trained(optax.adamw(1e-2)), trained(stacked(optax.adamw(1e-2)))
+    assert jax.tree.all(jax.tree.map(np.array_equal, plain, other))
