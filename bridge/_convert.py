@@ -21,7 +21,7 @@ from bridge._entries import dtype_name, entries_of
 from bridge._fit import LEFT_OUT, fit
 from bridge._names import rename
 from bridge._state_dict_type import StateDict
-from bridge._state_dicts import Path, at, dotted, find, replaced, state_dicts
+from bridge._state_dicts import Path, at, dotted, find, listed, meant, replaced, state_dicts
 from bridge._tables import count, line, size, table
 from bridge.checkpoint._content import Content
 from bridge.checkpoint._files import read_content
@@ -184,11 +184,16 @@ def _chosen(value: Any, source: str, target: str, options: Options, flat: bool) 
     if options.key is not None:
         path = find(value, options.key)
         if path is None:
-            raise BadFormat(f"there is no {options.key!r} in the file{_list(value)}", file=source)
+            known = state_dicts(value)
+            raise BadFormat(
+                f"there is no {options.key!r} in the file",
+                advice=f"It has state dicts under {listed(known)}" if known else "",
+                file=source,
+            )
         return path
     if not flat and not options.rename:
         return ()
-    found = state_dicts(value)
+    found = meant(value)
     if len(found) == 1:
         return next(iter(found))
     if not found:
@@ -202,15 +207,10 @@ def _chosen(value: Any, source: str, target: str, options: Options, flat: bool) 
     name = next(dotted(path) for path in found if path)
     command = shlex.join(["purestate", "convert", source, target, "--key", name])
     raise Unwritable(
-        f"the file holds {len(found)} state dicts{_list(value)}",
+        f"the file holds {len(found)} state dicts ({listed(found)})",
         advice=f"Say which one, as in: {command}",
         file=source,
     )
-
-
-def _list(value: Any) -> str:
-    names = [repr(dotted(path)) if path else "the file itself" for path in state_dicts(value)]
-    return f" ({', '.join(names)})" if names else ""
 
 
 def _renamed(value: Any, rules: Sequence[tuple[str, str]], report: Report) -> Any:

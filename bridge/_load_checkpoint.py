@@ -46,7 +46,7 @@ def load_checkpoint(
     Args:
         model: A model; arrays without a value yet are filled as well.
         path: A file of any format that ``bridge.load`` reads, a folder of files, or an index of
-            one. A training checkpoint may hold the state dict under a key, which is found.
+            one. A training checkpoint may hold the state dict under a key or in a list; it is found.
         rename: Rules from names of the file to names of the model, as :func:`bridge.rename` takes them.
         strict: Whether a missing or unexpected name is an error. A name whose array the file has
             under a tied name is not missing.
@@ -59,8 +59,8 @@ def load_checkpoint(
             file: replacing the file (as ``bridge.save`` does) is safe, but a program that writes
             into it changes the model, and one that cuts it short ends this process.
         progress: Whether a bar is shown, on a terminal, when loading takes more than a second.
-        key: Which dictionary of a training checkpoint is meant, as ``"ema.state_dict"``. Without it,
-            the only one with names of the model is; or else the only one.
+        key: Which state dict of a training checkpoint is meant, as ``"ema.model"`` or ``"models.0"``.
+            Without it, the only one with names of the model is; or else the only one at all.
         verify: Whether to check the files against their checksums and digests first.
 
     Returns:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from bridge._state_dict import EXTRA_STATE
+from bridge._state_dict_type import EXTRA_STATE
 from bridge.checkpoint._chunks import Chunked
 from purestate import Module
 from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn

@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 from jax.core import Tracer
 
-from bridge._state_dict_type import StateDict
+from bridge._state_dict_type import EXTRA_STATE, StateDict
 from purestate import Module
 from purestate._abstract import is_undrawn
 from purestate._definition import Definition, Leaf, Node
 from purestate._lives import flatten
 from purestate._select import Selector, select
-
-
-EXTRA_STATE = "_extra_state"
-"""The last part of the name of what a class's ``get_extra_state`` returns."""
 
 
 def state_dict(model: Any, *, prefix: str = "", where: Selector | None = None) -> StateDict:

@@ -17,6 +17,9 @@ from typing import Any
 
 Metadata = dict[str, dict[str, Any]]
 
+EXTRA_STATE = "_extra_state"
+"""The last part of the name of what a class's ``get_extra_state`` returns."""
+
 
 class StateDict(dict[str, Any]):
     """A ``dict`` from names to arrays, in order, with the versions of the modules that wrote it.

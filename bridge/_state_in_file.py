@@ -1,8 +1,7 @@
-"""The state dict inside a training checkpoint, and names that almost meet.
+"""The state dict for a model in what a file holds, and names that almost meet.
 
-Trainers save more than a model: ``{"state_dict": ..., "epoch": ..., "optimizer_states": ...}``. The
-dictionaries with arrays in them are the candidates; optimizers, which have ``param_groups``, are
-not. One candidate is taken; of several, the only one that has a name of the model.
+Which dictionary it is, is decided in `_state_dicts.py`; here the model's names help, and an error says
+the line to write.
 
 Wrappers add prefixes to names (``module.`` of data parallelism, ``_orig_mod.`` of ``torch.compile``,
 ``model.`` of Lightning). A prefix that makes the names meet is proposed in the error, with the line
@@ -11,20 +10,18 @@ to write. It is never taken off in silence: a name decides which layer gets whic
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from bridge._state_dict import EXTRA_STATE
-from bridge._state_dicts import dotted, find, state_dicts
+from bridge._entries import brief_text
+from bridge._state_dicts import Path, at, dotted, find, listed, meant, state_dicts
 from bridge.checkpoint import BadFormat, Unsupported
-from bridge.checkpoint._chunks import Chunked
 
 
 Keys = tuple[str, ...]
 
-_MAX_DEPTH = 3
 _SHOWN = 8
 # What wrappers insert anywhere in a name.
 _WRAPPERS = r"_orig_mod\.|_fsdp_wrapped_module\.|_checkpoint_wrapped_module\."
@@ -52,91 +49,61 @@ def find_state(
     """
     if key is not None:
         return _named(value, path, key)
-    if not isinstance(value, dict):
-        kind = type(value).__name__
-        raise BadFormat(
-            f"the file holds a {kind}, not a dictionary of arrays",
-            advice=_inside(value, path),
-            file=path,
-        )
 
     def meets(state: Mapping[str, Any]) -> bool:
         return any(type(name) is str and renamed(name) in expected for name in state)
 
-    inner = list(_candidates(value, ()))
-    if not inner or (_has_arrays(value) and meets(value)):
-        if value and not _has_arrays(value) and not meets(value):
-            keys = ", ".join(repr(key) for key in list(value)[:_SHOWN])
-            raise BadFormat(f"the file holds no dictionary of arrays; its keys are {keys}", file=path)
-        return value, ()
-    fitting = [candidate for candidate in inner if meets(candidate[1])]
-    if not fitting:
-        # A trainer's own state dict lies above those of its callbacks.
-        top = min((len(keys) for keys, _ in inner), default=0)
-        inner = [found for found in inner if len(found[0]) == top]
-    if len(fitting or inner) > 1:
-        keys = [keys for keys, _ in (fitting or inner)[:_SHOWN]]
+    found = meant(value, meets)
+    if 1 < len(found) <= _SHOWN:
+        # Where a prefix is all that keeps the names of one from meeting, the load is to say that.
+        almost = {where: state for where, state in found.items() if proposal(path, state, expected)}
+        found = almost if len(almost) == 1 else found
+    if len(found) > 1:
         raise Unsupported(
-            f"the file holds {len(fitting or inner)} state dicts: {', '.join(map(_place, keys))}",
-            advice=f"Write: {' or '.join(_line(path, where) for where in keys[:2])}",
+            f"the file holds {len(found)} state dicts: {listed(found)}",
+            advice=f"Write: {' or '.join(_line(path, where) for where in list(found)[:2])}",
             file=path,
         )
-    keys, state = (fitting or inner)[0]
-    return state, keys
+    if found:
+        ((where, state),) = found.items()
+        return state, _keys(where)
+    if isinstance(value, dict) and (not value or meets(value)):
+        return value, ()
+    raise _nothing(value, path)
 
 
 def _named(value: Any, path: str, key: str) -> tuple[Mapping[str, Any], Keys]:
-    keys = find(value, key)
-    state = value
-    for step in keys or ():
-        state = state[step]
-    if keys is None or not isinstance(state, dict):
-        known = ", ".join(repr(dotted(keys)) for keys in list(state_dicts(value))[:_SHOWN])
+    where = find(value, key)
+    state = None if where is None else at(value, where)
+    if where is None or not isinstance(state, dict):
+        known = state_dicts(value)
         raise BadFormat(
             f"the file holds no dictionary under {key!r}",
-            advice=f"It has state dicts under {known}" if known else "",
+            advice=f"It has state dicts under {listed(known)}" if known else "",
             file=path,
         )
-    return state, tuple(str(step) for step in keys)
+    return state, _keys(where)
 
 
-def _inside(value: Any, path: str) -> str:
-    """What to write where a file holds something else than a dictionary."""
+def _nothing(value: Any, path: str) -> BadFormat:
+    """The error for a file without a state dict."""
+    if isinstance(value, dict):
+        keys = ", ".join(brief_text(key) for key in list(value)[:_SHOWN])
+        return BadFormat(f"the file holds no dictionary of arrays; its keys are {keys}", file=path)
+    advice = ""
     if isinstance(value, np.ndarray):
         named = f"{{'...': bridge.load({path!r})}}"
-        return f"Give the array its name: bridge.load_state_dict(model, {named}, strict=False)"
-    if not isinstance(value, list | tuple):
-        return ""
-    for at, item in enumerate(value[:_SHOWN]):
-        if isinstance(item, dict) and _has_arrays(item):
-            return f"Write: {_line(path, (at,))}"
-    return ""
+        advice = f"Give the array its name: bridge.load_state_dict(model, {named}, strict=False)"
+    kind = type(value).__name__
+    return BadFormat(f"the file holds a {kind}, not a dictionary of arrays", advice=advice, file=path)
 
 
-def _place(keys: tuple[str | int, ...]) -> str:
-    return "".join(f"[{key!r}]" for key in keys)
+def _keys(path: Path) -> Keys:
+    return tuple(dotted((step,)) for step in path)
 
 
-def _line(path: str, keys: tuple[str | int, ...]) -> str:
-    return f"model, report = bridge.load_checkpoint(model, {path!r}, key={dotted(keys)!r})"
-
-
-def _has_arrays(value: Mapping[Any, Any]) -> bool:
-    return any(
-        isinstance(item, np.ndarray | Chunked) and type(name) is str for name, item in value.items()
-    )
-
-
-def _candidates(value: Mapping[Any, Any], keys: Keys) -> Iterator[tuple[Keys, Mapping[str, Any]]]:
-    for key, item in value.items():
-        if type(key) is not str or not isinstance(item, dict) or "param_groups" in item:
-            continue
-        if key.rpartition(".")[2] == EXTRA_STATE:
-            continue
-        if _has_arrays(item):
-            yield (*keys, key), item
-        elif len(keys) + 1 < _MAX_DEPTH:
-            yield from _candidates(item, (*keys, key))
+def _line(path: str, where: Path) -> str:
+    return f"model, report = bridge.load_checkpoint(model, {path!r}, key={dotted(where)!r})"
 
 
 def proposal(path: str, names: Iterable[str], expected: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import torch
 import bridge
 from bridge.checkpoint import BadFormat, Damaged, Unsupported
 from purestate import nn
+from tests.command_line import failed, json_of
 from tests.loading import Net, as_zip, assert_equal, torch_net
 
 
@@ -75,30 +76,110 @@ def test_names_without_anything_in_common_propose_nothing(tmp_path: Path) -> Non
     assert "write" not in str(caught.value)
 
 
-def nested(sd: dict[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
-    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
-    by_name = {"state": {"x": {"step": torch.ones(1)}}, "param_groups": []}
-    other = {"generator.weight": torch.ones(2)}
-    return {
-        "state_dict": {
-            "epoch": 1,
-            "state_dict": sd,
-            "optimizer_states": [optimizer.state_dict()],
-            "callbacks": {"best": {"score": torch.tensor(1.0)}},
-        },
-        "model": {"model": sd, "optimizer": optimizer.state_dict(), "loss": torch.tensor(0.5)},
-        "app": {"app": {"model": sd, "optim": by_name}},
-        "net": {"net": sd, "generator": other, "args": {"lr": 0.1}},
-    }
+CASES: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
+    "": lambda sd, optimizer: sd,
+    "state_dict": lambda sd, optimizer: {
+        "epoch": 1,
+        "state_dict": sd,
+        "optimizer_states": [optimizer],
+        "callbacks": {"best": {"score": torch.tensor(1.0)}},
+    },
+    "model": lambda sd, optimizer: {
+        "model": sd,
+        "optimizer": optimizer,
+        "loss": torch.tensor(0.5),
+    },
+    "app.model": lambda sd, optimizer: {
+        "app": {"step": torch.tensor(3), "model": sd, "optim": {"state": {}, "param_groups": []}}
+    },
+    "models.0": lambda sd, optimizer: {"models": [sd], "args": {"lr": 0.1, "sizes": [1, 2]}},
+    "0": lambda sd, optimizer: (sd, optimizer, 3),
+    "7.net": lambda sd, optimizer: {7: {"net": sd}, "step": 7},
+    "a.b.c.d.e": lambda sd, optimizer: {"a": {"b": {"c": {"d": {"e": sd}}}}},
+    "one": lambda sd, optimizer: {"one": sd, "best": sd},
+    "module": lambda sd, optimizer: {"module": torch.nn.ModuleDict(dict(torch_net().named_children()))},
+}
 
 
-@pytest.mark.parametrize("key", ["state_dict", "model", "app", "net"])
-def test_the_state_dict_in_a_training_checkpoint(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("key", CASES)
+def test_the_state_dict_in_a_checkpoint_is_the_one_that_convert_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
     sd = torch_net().state_dict()
-    loaded, report = bridge.load_checkpoint(Net(), as_zip(nested(sd)[key], tmp_path))
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]).state_dict()
+    optimizer["state"][0] = {"step": torch.ones(1), "exp_avg": torch.ones(2)}
+    path = as_zip(CASES[key](sd, optimizer), tmp_path)
+    loaded, report = bridge.load_checkpoint(Net(), path)
     assert_equal(loaded, sd)
-    assert report.inside == (("app", "model") if key == "app" else (key,))
-    assert "found at: ['" in str(report)
+    assert report.inside == tuple(key.split(".") if key else ())
+    assert ("found at: ['" in str(report)) == bool(key)
+    taken = json_of(capsys, "convert", path, tmp_path / "o.safetensors")["state_dict"]
+    assert taken == (key or None)
+
+
+REFUSED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "'model', 'ema'": lambda sd: {"model": sd, "ema": copies(sd)},
+    "'model', 'callbacks.ema.model'": lambda sd: {
+        "model": sd,
+        "callbacks": {"ema": {"model": copies(sd)}},
+    },
+    "'0', '1'": lambda sd: [sd, copies(sd), 3],
+}
+
+
+def copies(sd: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.clone() for name, value in sd.items()}
+
+
+@pytest.mark.parametrize("keys", REFUSED)
+def test_several_state_dicts_are_refused_by_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: str
+) -> None:
+    sd = torch_net().state_dict()
+    path = as_zip(REFUSED[keys](sd), tmp_path)
+    with pytest.raises(Unsupported, match=re.escape(f"holds 2 state dicts: {keys}")) as caught:
+        bridge.load_checkpoint(Net(), path)
+    line = re.search(r"Write: (.*?) or ", str(caught.value))
+    assert line is not None
+    scope = {"bridge": bridge, "model": Net()}
+    exec(line[1], scope)
+    assert_equal(scope["model"], sd)
+    text = failed(capsys, "convert", path, tmp_path / "o.safetensors")
+    assert f"holds 2 state dicts ({keys})" in text
+
+
+def test_extra_state_is_a_part_of_its_state_dict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sd = dict(torch_net().state_dict(), **{"body._extra_state": {"scale": torch.ones(2)}})
+    path = as_zip(sd, tmp_path)
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "body._extra_state"'):
+        bridge.load_checkpoint(Net(), path)
+    out = tmp_path / "o.safetensors"
+    assert json_of(capsys, "convert", path, out, "--drop-others")["state_dict"] is None
+    assert list(bridge.load(out)) == list(torch_net().state_dict())
+
+
+def test_the_models_names_tell_state_dicts_apart(tmp_path: Path) -> None:
+    sd = torch_net().state_dict()
+    other = {"generator.weight": torch.ones(2)}
+    path = as_zip({"net": sd, "generator": other, "history": torch.ones(9)}, tmp_path)
+    loaded, report = bridge.load_checkpoint(Net(), path)
+    assert_equal(loaded, sd)
+    assert report.inside == ("net",)
+    # What lies inside of the state dict is a part of it.
+    loaded, report = bridge.load_checkpoint(
+        Net(), as_zip({**sd, "ema": copies(sd)}, tmp_path), strict=False
+    )
+    assert report.inside == ()
+    assert len(report.unexpected) == 1
+
+
+def test_a_prefix_is_proposed_for_one_of_several(tmp_path: Path) -> None:
+    sd = {f"model.{name}": value for name, value in torch_net().state_dict().items()}
+    path = as_zip({"state_dict": sd, "weights": {"of classes": torch.ones(9)}}, tmp_path)
+    with pytest.raises(RuntimeError, match=r"rename=\{'model.': ''\}"):
+        bridge.load_checkpoint(Net(), path)
 
 
 def test_a_renamed_state_dict_among_others(tmp_path: Path) -> None:
@@ -107,18 +188,6 @@ def test_a_renamed_state_dict_among_others(tmp_path: Path) -> None:
     path = as_zip({"net": prefixed, "other": {"x": torch.ones(1)}}, tmp_path)
     loaded, _ = bridge.load_checkpoint(Net(), path, rename={"module.": ""})
     assert_equal(loaded, sd)
-
-
-def test_several_state_dicts(tmp_path: Path) -> None:
-    sd = torch_net().state_dict()
-    path = as_zip({"model": sd, "ema": sd}, tmp_path)
-    with pytest.raises(Unsupported, match=r"holds 2 state dicts: \['model'\], \['ema'\]") as caught:
-        bridge.load_checkpoint(Net(), path)
-    line = re.search(r"Write: (.*?) or ", str(caught.value))
-    assert line is not None
-    scope = {"bridge": bridge, "model": Net()}
-    exec(line[1], scope)
-    assert_equal(scope["model"], sd)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +207,7 @@ def test_a_file_without_any_array_has_no_line_to_write(tmp_path: Path, value: An
     assert "bridge.load" not in str(caught.value)
 
 
-def test_the_lines_for_an_array_and_for_a_list_work(tmp_path: Path) -> None:
+def test_the_line_for_an_array_works(tmp_path: Path) -> None:
     theirs = torch.nn.Linear(2, 3)
     torch.save(theirs.weight.detach(), tmp_path / "x.pt")
     with pytest.raises(BadFormat, match="holds a ndarray") as caught:
@@ -147,14 +216,6 @@ def test_the_lines_for_an_array_and_for_a_list_work(tmp_path: Path) -> None:
     model, keys = eval(line, {"bridge": bridge, "model": nn.Linear(2, 3)})
     np.testing.assert_array_equal(model.weight, theirs.weight.detach())
     assert keys.missing_keys == ["bias"]
-    torch.save([3, theirs.state_dict()], tmp_path / "x.pt")
-    with pytest.raises(BadFormat, match="holds a list") as caught:
-        bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt")
-    line = str(caught.value).partition("Write: ")[2].rstrip(".")
-    assert line.endswith("key='1')")
-    scope = {"bridge": bridge, "model": nn.Linear(2, 3)}
-    exec(line, scope)
-    np.testing.assert_array_equal(scope["model"].weight, theirs.weight.detach())
 
 
 def test_a_key_names_the_dictionary(tmp_path: Path) -> None:
