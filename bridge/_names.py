@@ -39,18 +39,22 @@ def rename(sd: Mapping[str, Any], rules: Rules, *, model: Any = None) -> tuple[S
     Args:
         sd: The names to change; stays as it is.
         rules: ``{old: new}`` or pairs, tried in order, the first that matches applies. ``old`` is a
-            whole name, a module's path (everything below it moves), a prefix that ends in a dot, or
-            a compiled regular expression (``re.sub`` on the name). Or a function of the name.
+            whole name, a module's path (everything below it moves; ``{"module": ""}`` takes the path
+            away), a prefix that ends in a dot, or a compiled regular expression (``re.sub`` on the
+            name). Or a function of the name.
         model: Report what still does not meet this model's names.
 
     Returns:
         ``(StateDict, RenameReport)``. Versions in the metadata move with their modules.
 
     Raises:
-        ValueError: When two names become one.
+        ValueError: When two names become one, or a new name has an empty part (``".weight"``).
     """
     apply, used, count = _compiled(rules)
     renamed = {name: apply(name) for name in sd}
+    for old, new in renamed.items():
+        if new != old and "" in new.split(".") and "" not in old.split("."):
+            raise ValueError(_empty_part(old, new))
     by_new: dict[str, str] = {}
     for old, new in renamed.items():
         if new in by_new:
@@ -110,6 +114,15 @@ def consume_prefix_in_state_dict_if_present(sd: Mapping[str, Any], prefix: str) 
     return result
 
 
+def _empty_part(old: str, new: str) -> str:
+    path = old.partition(".")[0]
+    return (
+        f"'{old}' would become '{new}', which has an empty part\n"
+        f"    write: {{{path!r}: ''}} to take {path!r} away with its dot; "
+        "in an expression the dot is written, too: re.compile(r'^module\\.')"
+    )
+
+
 def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
     if callable(rules):
         return rules, set(), []
@@ -135,11 +148,13 @@ def _replace(name: str, old: str | re.Pattern[str], new: str) -> str | None:
         return replaced if hits else None
     if name == old:
         return new
-    if old.endswith(".") and name.startswith(old):
-        return new + name[len(old) :]
-    if name.startswith(f"{old}."):
-        return new + name[len(old) :]
-    return None
+    if old.endswith("."):
+        return new + name[len(old) :] if name.startswith(old) else None
+    if not name.startswith(f"{old}."):
+        return None
+    # A path may be written with its dot or without, and the empty one is the root's.
+    path = new.removesuffix(".")
+    return f"{path}.{name[len(old) + 1 :]}" if path else name[len(old) + 1 :]
 
 
 def _path(apply: Callable[[str], str], path: str) -> str:

@@ -174,7 +174,7 @@ def _dtype(text: str) -> object:
 def _pair(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
     if not equals or not old:
-        raise argparse.ArgumentTypeError("must be OLD=NEW, as in module.=")
+        raise argparse.ArgumentTypeError("must be OLD=NEW, as in module=")
     return old, new
 
 

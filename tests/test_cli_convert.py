@@ -274,7 +274,21 @@ def test_names_change_by_the_rules_of_rename(
     assert "'modul.'" in failed(capsys, "convert", source, tmp_path / "x.pt", "--rename", "modul.=")
     clash = ["--rename", "module.norm.bias=x", "--rename", "module.norm.weight=x"]
     assert "would both become 'x'" in failed(capsys, "convert", source, tmp_path / "x.pt", *clash)
+    empty = failed(capsys, "convert", source, tmp_path / "x.pt", "--rename", "module.head.weight=")
+    assert "would become '', which has an empty part" in empty
     assert not (tmp_path / "x.pt").exists()
+
+
+@pytest.mark.parametrize("rule", ["module=", "module.="])
+def test_a_path_is_taken_away_with_its_dot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: Net, rule: str
+) -> None:
+    wrapped = torch.nn.ModuleDict({"module": model})
+    torch.save(wrapped.state_dict(), tmp_path / "m.pt")
+    done(capsys, "convert", tmp_path / "m.pt", tmp_path / "o.pt", "--rename", rule)
+    found = torch.load(tmp_path / "o.pt", weights_only=True)
+    assert list(found) == list(model.state_dict())
+    assert found._metadata["norm"] == {"version": 2}
 
 
 def test_versions_move_with_their_modules(

@@ -28,6 +28,24 @@ def test_rename(tmp_path: Path) -> None:
         assert report.unused_rules == ("other",)
 
 
+@pytest.mark.parametrize("rules", [{"module": ""}, {"module.": ""}, {"module": "", "x": "y"}], ids=str)
+def test_a_path_is_taken_away_with_its_dot(tmp_path: Path, rules: dict[str, str]) -> None:
+    sd = torch_net().state_dict()
+    path = as_zip({f"module.{name}": value for name, value in sd.items()}, tmp_path)
+    loaded, report = bridge.load_checkpoint(Net(), path, rename=rules)
+    assert_equal(loaded, sd)
+    assert report.renamed["module.body.0.bias"] == "body.0.bias"
+
+
+def test_a_name_with_an_empty_part_is_refused(tmp_path: Path) -> None:
+    sd = torch_net().state_dict()
+    path = as_zip({f"module.{name}": value for name, value in sd.items()}, tmp_path)
+    rules: list[Any] = [{"module.": "."}, [(re.compile("^module"), "")], lambda name: name[6:]]
+    for rename in [*rules, {"module.embed.weight": ""}]:
+        with pytest.raises(ValueError, match=r"which has an empty part\n    write: \{'module': ''\}"):
+            bridge.load_checkpoint(Net(), path, rename=rename)
+
+
 PREFIXES: dict[str, Callable[[str], str]] = {
     "module.": lambda name: f"module.{name}",
     "_orig_mod.": lambda name: f"_orig_mod.{name}",

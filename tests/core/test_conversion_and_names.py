@@ -117,6 +117,10 @@ def test_rename_reports_both_sides_and_moves_the_versions():
     assert "first" in renamed.metadata
     back, _ = bridge.rename(renamed, [(re.compile(r"^first\."), "encoder.")])
     assert "encoder.weight" in back
+    for old, new, prefix in (("module", "", ""), ("module.", "", ""), ("module", "net.", "net.")):
+        moved, _ = bridge.rename(sd, {old: new})
+        assert list(moved) == list(bridge.state_dict(Tied(), prefix=prefix))
+        assert f"{prefix}encoder" in moved.metadata
     with pytest.raises(ValueError, match="would both become"):
         bridge.rename(stripped, lambda name: "same")
 
