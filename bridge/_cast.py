@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
-import ml_dtypes
 import numpy as np
 
 from bridge._blocks import blocks
@@ -24,18 +23,6 @@ FLOATS = frozenset(
     [np.dtype(np.longdouble), FLOAT4]
     + [dtype for name, dtype in TORCH_DTYPES.items() if "float" in name]
 )
-
-#: What may be cast to, by the names people write.
-TARGETS: dict[str, np.dtype] = {
-    **{name: np.dtype(np.float64) for name in ("f64", "float64", "double")},
-    **{name: np.dtype(np.float32) for name in ("f32", "float32", "float")},
-    **{name: np.dtype(np.float16) for name in ("f16", "fp16", "float16", "half")},
-    **{name: np.dtype(ml_dtypes.bfloat16) for name in ("bf16", "bfloat16")},
-    **{name: np.dtype(ml_dtypes.float8_e4m3fn) for name in ("f8_e4m3", "float8_e4m3fn")},
-    **{name: np.dtype(ml_dtypes.float8_e5m2) for name in ("f8_e5m2", "float8_e5m2")},
-    "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
-}
 
 
 class Cast(NamedTuple):

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from bridge import _names
+from bridge._float_names import float_named
 from bridge._load_report import LoadReport
 from bridge._load_state_dict import Load
 from bridge._state_in_file import find_state, proposal
@@ -50,8 +51,8 @@ def load_checkpoint(
         rename: Rules from names of the file to names of the model, as :func:`bridge.rename` takes them.
         strict: Whether a missing or unexpected name is an error. A name whose array the file has
             under a tied name is not missing.
-        dtype: A floating-point dtype for all floating-point arrays of the model. Without it, each
-            keeps the model's dtype, and values are cast to it.
+        dtype: A floating-point dtype, or its name (``"bfloat16"``, ``"bf16"``), for all floating-point
+            arrays of the model. Without it, each keeps the model's dtype, and values are cast to it.
         sharding: A ``jax.sharding.Sharding`` for every array, a function
             ``(name, array) -> sharding or None``, or ``{name: sharding}``. Each process reads only
             the slices of its own devices. Axes that it does not divide are not sharded.
@@ -149,7 +150,9 @@ def _check_lengths(sizes: Mapping[str, int]) -> None:
 def _floating(dtype: Any) -> Any:
     if dtype is None:
         return None
-    dtype = jnp.dtype(dtype)
+    if type(dtype).__module__.partition(".")[0] == "torch":
+        dtype = str(dtype)
+    dtype = float_named(dtype) if isinstance(dtype, str) else jnp.dtype(dtype)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(
             f"load_checkpoint casts floating-point arrays to floating point dtypes, got dtype={dtype}"

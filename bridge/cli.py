@@ -88,7 +88,10 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "target", metavar="OUT", help="the file to write; with --shard-size, or a folder"
     )
     convert.add_argument(
-        "--dtype", metavar="DTYPE", type=_dtype, help="cast floating-point tensors: bf16, f16, f32, ..."
+        "--dtype",
+        metavar="DTYPE",
+        type=_dtype,
+        help="cast floating-point tensors: bfloat16 (or bf16), float16 (half), float32, ...",
     )
     convert.add_argument(
         "--rename",
@@ -164,11 +167,12 @@ def _tolerance(text: str) -> float:
 
 
 def _dtype(text: str) -> object:
-    from bridge._cast import TARGETS
+    from bridge._float_names import float_named
 
-    if text.lower() not in TARGETS:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(TARGETS)}")
-    return TARGETS[text.lower()]
+    try:
+        return float_named(text)
+    except TypeError as error:
+        raise argparse.ArgumentTypeError(str(error).replace("\n    ", "; ")) from error
 
 
 def _pair(text: str) -> tuple[str, str]:

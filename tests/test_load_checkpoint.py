@@ -16,11 +16,12 @@ import torch
 
 import bridge
 import purestate as ps
-from bridge import _load_progress, _streaming
+from bridge import _load_progress, _streaming, cli
 from bridge._load_report import LoadReport
 from bridge.checkpoint import Truncated
 from purestate import nn
 from tests.checkpoint.test_parts import read_so_far
+from tests.command_line import done
 from tests.loading import WRITERS, Net, as_folder, as_safetensors, as_zip, assert_equal, torch_net
 
 
@@ -227,6 +228,47 @@ def test_dtypes_that_are_refused(tmp_path: Path) -> None:
         bridge.load_checkpoint(Net(), path, dtype=jnp.int32)
     with pytest.raises(ValueError, match="cannot hold float64"):
         bridge.load_checkpoint(Net(), path, dtype="float64")
+
+
+NAMES: dict[Any, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "BF16": torch.bfloat16,
+    "torch.bfloat16": torch.bfloat16,
+    torch.bfloat16: torch.bfloat16,
+    "fp16": torch.float16,
+    "half": torch.float16,
+    "float": torch.float32,
+    "fp32": torch.float32,
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2,
+    "float8_e5m2fnuz": torch.float8_e5m2fnuz,
+}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_names_of_dtypes_mean_to_a_load_what_they_mean_to_convert(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: Any
+) -> None:
+    path = as_zip({"x": torch.full((100, 100), 1.25)}, tmp_path)
+    model, _ = bridge.load_checkpoint(Wide(), path, dtype=name)
+    done(capsys, "convert", path, tmp_path / "o.pt", "--dtype", name)
+    found = torch.load(tmp_path / "o.pt", weights_only=True)["x"]
+    assert found.dtype == NAMES[name]
+    assert str(model.x.dtype) == str(found.dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize("name", ["bf", "f8", "float8_e4m3", "int32", "fp8", ""])
+def test_names_of_no_dtype_are_refused_by_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = as_zip({"x": torch.ones(100, 100)}, tmp_path)
+    text = f"{name!r} names no floating-point dtype"
+    with pytest.raises(TypeError, match=rf"{text}\n    write: .*\bbfloat16, .*\bbf16,"):
+        bridge.load_checkpoint(Wide(), path, dtype=name)
+    with pytest.raises(SystemExit):
+        cli.main(["convert", str(path), str(tmp_path / "o.pt"), "--dtype", name])
+    assert f"{text}; write: float64," in capsys.readouterr().err
 
 
 def test_integers_that_do_not_fit(tmp_path: Path) -> None:
