@@ -2,8 +2,9 @@
 
 Three things are checked: that the structure can be read and fits the file (names, shapes, places), that
 the records' checksums agree, and that the tensors' digests do, where a file has them. A file without
-either is not found intact, only not found damaged, and it is said what has nothing to check by. Of a
-folder each file is checked, and if it has an index, the folder as a whole: the files that it names.
+either is not found intact, only not found damaged, and it is said what has nothing to check by. A file
+that is no checkpoint, or one that is not supported, is not called damaged. Of a folder each file is
+checked, and if it has an index, the folder as a whole: the files that it names.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any
 from bridge._entries import TENSORS, entries_of
 from bridge._tables import count, line, table
 from bridge.checkpoint._dcp import is_dcp
-from bridge.checkpoint._files import evidence_of, read_content
-from bridge.checkpoint.errors import CheckpointError
+from bridge.checkpoint._files import evidence_of, is_too_short, read_content
+from bridge.checkpoint.errors import CheckpointError, NotACheckpoint, Unsafe, Unsupported
 
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar", ".pt2")
 _INDEXES = (".index.json", ".metadata")
+
+# The worst first.
+_FAULTS = ("damaged", "unsafe", "not supported", "not a checkpoint")
 
 
 @dataclass
@@ -37,6 +41,8 @@ class Verdict:
         disagree: Records or tensors to the means that found them changed.
         unchecked: Records or tensors that have neither checksum nor digest.
         error: What is wrong with the structure, or "".
+        fault: What that makes of the file: one of "damaged", "unsafe", "not supported" and "not a
+            checkpoint", or "".
     """
 
     file: str
@@ -46,11 +52,12 @@ class Verdict:
     disagree: dict[str, str] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     error: str = ""
+    fault: str = ""
 
     @property
     def intact(self) -> bool:
         """Whether nothing was found to be wrong."""
-        return not self.disagree and not self.error
+        return not self.fault
 
 
 @dataclass
@@ -64,10 +71,17 @@ class Verdicts:
         """Whether nothing was found to be wrong with any."""
         return all(verdict.intact for verdict in self.files)
 
+    @property
+    def fault(self) -> str:
+        """The worst that was found of any, or ""."""
+        found = {verdict.fault for verdict in self.files}
+        return next((fault for fault in _FAULTS if fault in found), "")
+
     def to_json(self) -> dict[str, Any]:
         """Return the verdicts as JSON values."""
         return {
             "intact": self.intact,
+            "fault": self.fault,
             "files": [vars(verdict) | {"intact": verdict.intact} for verdict in self.files],
         }
 
@@ -92,12 +106,17 @@ def verify(path: str) -> Verdicts:
 
 def _verdict(path: str) -> Verdict:
     verdict = _structure(path)
+    if verdict.fault == "not a checkpoint":
+        return verdict
     try:
         found = evidence_of(path)
     except CheckpointError as error:
         verdict.error = verdict.error or str(error)
+        verdict.fault = verdict.fault or _fault(error, path)
         return verdict
     verdict.agree, verdict.disagree, verdict.unchecked = found.agree, found.disagree, found.unchecked
+    if found.disagree:
+        verdict.fault = "damaged"
     return verdict
 
 
@@ -105,25 +124,37 @@ def _structure(path: str) -> Verdict:
     try:
         content = read_content(path, skim=True)
     except CheckpointError as error:
-        return Verdict(path, error=str(error))
+        return Verdict(path, error=str(error), fault=_fault(error, path))
     leaves = entries_of(content.value).leaves
     tensors = sum(isinstance(entry.value, TENSORS) for entry in leaves)
     return Verdict(path, content.format, tensors)
+
+
+def _fault(error: CheckpointError, path: str) -> str:
+    match error:
+        case NotACheckpoint():
+            return "not a checkpoint"
+        case Unsupported():
+            return "not supported"
+        case Unsafe():
+            return "unsafe"
+    return "not a checkpoint" if os.path.isfile(path) and is_too_short(path) else "damaged"
 
 
 def print_verdicts(verdicts: Verdicts) -> None:
     """Print verdicts for people."""
     changed = [(v.file, name, means) for v in verdicts.files for name, means in v.disagree.items()]
     for verdict in verdicts.files:
-        kind = verdict.format or "structure not readable"
-        line(f"{verdict.file}: {kind}, {count(verdict.tensors, 'tensor')}: {_summary(verdict)}")
+        if verdict.fault != "not a checkpoint":
+            kind = verdict.format or "structure not readable"
+            line(f"{verdict.file}: {kind}, {count(verdict.tensors, 'tensor')}: {_summary(verdict)}")
         if verdict.error:
-            line(f"damaged: {' '.join(verdict.error.split())}")
+            line(f"{verdict.fault}: {' '.join(verdict.error.split())}")
     if changed:
         several = len(verdicts.files) > 1
         rows = [row if several else row[1:] for row in changed]
         table(["file", "changed", "by its"] if several else ["changed", "by its"], rows)
-    line("nothing wrong was found" if verdicts.intact else "damaged")
+    line(verdicts.fault or "nothing wrong was found")
 
 
 def _summary(verdict: Verdict) -> str:

@@ -17,7 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     It is 0 when done; 1 when something failed, and one line on standard error says what; wrong usage
     exits with 2. ``diff`` is like the commands ``diff`` and ``cmp``: 0 when the files are equal, 1
-    when they differ, 2 when something failed. ``verify`` gives 1 for a file that is damaged, too.
+    when they differ, 2 when something failed. ``verify`` gives 1 for a file that is damaged or no
+    checkpoint, too.
     """
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command

@@ -1,6 +1,9 @@
 """``purestate verify``: what agreed by which means, what was changed, what has nothing to check by."""
 
+import io
+import pickle
 import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -81,6 +84,75 @@ def test_a_structure_that_is_damaged_is_told(
     text = done(capsys, "verify", path, status=1)
     assert "structure not readable" in text
     assert "\ndamaged: " in text
+
+
+def png() -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 3
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, a=np.ones(3))
+    return file.getvalue()
+
+
+def tarred() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("notes.txt"))
+    return file.getvalue()
+
+
+OTHERS: dict[str, tuple[bytes, str, str]] = {
+    "text": (b"some words that are no checkpoint", "not a checkpoint", "starts with b'some wor'"),
+    "a word": (b"words\n", "not a checkpoint", "only 6 bytes"),
+    "picture": (png(), "not a checkpoint", "starts with b'\\x89PNG"),
+    "empty": (b"", "not a checkpoint", "the file is empty"),
+    "page": (b"<!DOCTYPE html><html></html>", "not a checkpoint", "a web page"),
+    "JSON": (b'{"architectures": []}', "not a checkpoint", "no weight_map"),
+    "pickle": (pickle.dumps([1, 2]), "not a checkpoint", "not one of torch.save"),
+    "arrays": (zipped(), "not a checkpoint", "no PyTorch checkpoint"),
+    "tar": (tarred(), "not a checkpoint", "no PyTorch checkpoint"),
+    "array": (b"\x93NUMPY\x01\x00v\x00{'descr'", "not supported", "NumPy .npy file"),
+    "start": (b"PK\x03\x04", "damaged", "directory at its end"),
+    "two letters": (b"PK", "damaged", "only 2 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_checkpoint_is_not_called_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    data, fault, text = OTHERS[name]
+    path = tmp_path / "m.pt"
+    path.write_bytes(data)
+    found = json_of(capsys, "verify", path, status=1)
+    assert found["fault"] == found["files"][0]["fault"] == fault
+    assert not found["intact"]
+    assert text in found["files"][0]["error"]
+    shown = done(capsys, "verify", path, status=1)
+    assert shown.endswith(f"\n{fault}\n")
+    assert ("damaged" in shown) == (fault == "damaged")
+
+
+def test_what_is_not_supported_is_not_called_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.pt"
+    torch.save({"w": torch.zeros(2, dtype=torch.uint8).view(torch.bits8)}, path)
+    found = json_of(capsys, "verify", path, status=1)
+    assert found["fault"] == "not supported"
+    assert found["files"][0]["agree"]
+
+
+def test_the_verdict_of_a_folder_is_the_worst(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(ARRAYS, tmp_path / "a.safetensors")
+    (tmp_path / "b.pt").write_text("some words that are no checkpoint")
+    assert done(capsys, "verify", tmp_path, status=1).endswith("\nnot a checkpoint\n")
+    (tmp_path / "a.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-1])
+    assert done(capsys, "verify", tmp_path, status=1).endswith("\ndamaged\n")
 
 
 def test_each_file_of_a_folder_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

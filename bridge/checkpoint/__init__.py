@@ -21,6 +21,7 @@ from bridge.checkpoint.errors import (
     BadFormat as BadFormat,
     CheckpointError as CheckpointError,
     Damaged as Damaged,
+    NotACheckpoint as NotACheckpoint,
     Truncated as Truncated,
     Unsafe as Unsafe,
     Unsupported as Unsupported,

@@ -32,6 +32,7 @@ from bridge.checkpoint._zip import LOCAL
 from bridge.checkpoint.errors import (
     BadFormat,
     CheckpointError,
+    NotACheckpoint,
     Truncated,
     Unsupported,
 )
@@ -41,6 +42,8 @@ PathLike = str | os.PathLike[str]
 
 _SAFETENSORS = ".safetensors"
 _TAR = b"ustar"
+# Of all formats, safetensors has the shortest file without anything in it: a length and {}.
+_SHORTEST = 9
 
 
 def load(path: PathLike, *, copy: bool = False, verify: bool = False) -> Any:
@@ -205,16 +208,27 @@ _NO_CHECKPOINTS: list[tuple[bytes, str, str]] = [
 ]
 
 
+def is_too_short(path: str) -> bool:
+    """Whether a file is shorter than any checkpoint, and not the start of one of PyTorch's."""
+    with open(path, "rb") as file:
+        start = file.read(_SHORTEST)
+    return len(start) < _SHORTEST and not (start and _is_cut(start))
+
+
+def _is_cut(start: bytes) -> bool:
+    return any(whole.startswith(start) for whole in (LOCAL, *MAGICS))
+
+
 def _unknown(start: bytes) -> CheckpointError:
     for at, sign, what in _OTHERS:
         if start.startswith(sign, at):
             return Unsupported(f"the file is {what}", advice="Convert it to .safetensors or .pt")
-    if any(whole.startswith(start) for whole in (LOCAL, *MAGICS)) or len(start) < 9:
+    if _is_cut(start) or len(start) < _SHORTEST:
         return Truncated(f"the file has only {len(start)} bytes", advice="Fetch the file again")
     for sign, what, advice in _NO_CHECKPOINTS:
         if start.lstrip().startswith(sign):
-            return BadFormat(f"the file is {what}", advice=advice)
-    return BadFormat(
+            return NotACheckpoint(f"the file is {what}", advice=advice)
+    return NotACheckpoint(
         f"the file is no checkpoint: it starts with {start[:8]!r}",
         advice="PyTorch files start with PK or a pickle, safetensors files with a length and {",
     )

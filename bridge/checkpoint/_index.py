@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.checkpoint._json import parse_json
-from bridge.checkpoint.errors import BadFormat, Truncated, Unsafe, Unsupported, brief
+from bridge.checkpoint.errors import BadFormat, NotACheckpoint, Truncated, Unsafe, Unsupported, brief
 
 
 #: The index of the largest public models has about 15 MB; its objects take ten times that in memory.
@@ -48,13 +48,14 @@ def parse_index(data: bytes) -> Index:
     """Return what the bytes of an index say.
 
     Raises:
-        BadFormat: If they are no index.
+        NotACheckpoint: If they are other JSON.
+        BadFormat: If they are no JSON.
         Unsafe: If they name a file outside the folder.
     """
     value = parse_json(data)
     weight_map = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(weight_map, dict):
-        raise BadFormat(
+        raise NotACheckpoint(
             "this JSON file is no index of a checkpoint: it has no weight_map",
             advice="Name the checkpoint's folder, or its file of tensors",
         )

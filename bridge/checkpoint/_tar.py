@@ -23,7 +23,14 @@ from bridge.checkpoint._publish import publish
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import Storage, Storages, naturals
 from bridge.checkpoint._vocabulary import TorchVocabulary
-from bridge.checkpoint.errors import BadFormat, CheckpointError, Truncated, Unsupported, brief
+from bridge.checkpoint.errors import (
+    BadFormat,
+    CheckpointError,
+    NotACheckpoint,
+    Truncated,
+    Unsupported,
+    brief,
+)
 
 
 _MEMBERS = ("storages", "tensors", "pickle")
@@ -114,7 +121,8 @@ def _members(file: FileBytes) -> dict[str, _Member]:
         at += size + -size % _BLOCK
     for name in _MEMBERS:
         if name not in found:
-            raise BadFormat(f"this tar archive is no PyTorch checkpoint: it has no {name!r}")
+            kind = BadFormat if found.keys() & {*_MEMBERS} else NotACheckpoint
+            raise kind(f"this tar archive is no PyTorch checkpoint: it has no {name!r}")
     return found
 
 

@@ -25,7 +25,7 @@ from bridge.checkpoint._tensors import Storage, Storages
 from bridge.checkpoint._torchscript import ScriptClasses, script_state_dict
 from bridge.checkpoint._vocabulary import TorchVocabulary
 from bridge.checkpoint._zip import MAX_INFLATED, Record, read_directory, read_record
-from bridge.checkpoint.errors import BadFormat, CheckpointError, Unsafe, Unsupported
+from bridge.checkpoint.errors import BadFormat, CheckpointError, NotACheckpoint, Unsafe, Unsupported
 
 
 _MAX_SMALL = 64
@@ -45,7 +45,7 @@ def load_zip(file: FileBytes, spare: int = MAX_INFLATED) -> Content:
         swap = _byteorder(file, records) != sys.byteorder
         return Content("exported program", load_program(file, records, swap=swap))
     if "data.pkl" not in records:
-        raise BadFormat("this zip archive is no PyTorch checkpoint: it has no data.pkl")
+        raise NotACheckpoint("this zip archive is no PyTorch checkpoint: it has no data.pkl")
     _check_version(file, records)
     value, placeholders = _run_pickle(file, records, spare)
     if "constants.pkl" in records:
@@ -59,7 +59,7 @@ def by_short_name(records: list[Record]) -> dict[str, Record]:
     """Return the records by their names inside the one top-level folder."""
     folders = {record.name.partition("/")[0] for record in records}
     if len(folders) != 1 or any("/" not in record.name for record in records):
-        raise BadFormat(
+        raise NotACheckpoint(
             "this zip archive is no PyTorch checkpoint: one has a single folder at its top",
             advice="An .npz file is read with numpy.load",
         )

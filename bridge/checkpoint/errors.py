@@ -76,6 +76,10 @@ class BadFormat(CheckpointError):
     """The bytes do not follow the format they claim to be."""
 
 
+class NotACheckpoint(BadFormat):
+    """The file is something else: a text, a picture, an archive of other things."""
+
+
 class Truncated(BadFormat):
     """The file ends before its content does."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bridge.checkpoint import BadFormat, CheckpointError, Truncated, load
+from bridge.checkpoint import BadFormat, CheckpointError, NotACheckpoint, Truncated, load
 from tests.hostile.assembler import Raw, glob, op, program
 from tests.hostile.mutations import write_tar
 
@@ -76,7 +76,7 @@ LIES: dict[str, tuple[bytes, type[CheckpointError], str]] = {
     "no size": (header(size=b"x" * 12), BadFormat, "no numbers"),
     "negative size": (header(size=b"\xff" * 10 + b"\xfe\0"), Truncated, "'foo' has 3094850"),
     "long size": (header(size=b"77777777777\0"), Truncated, "'foo' has 8589934591 bytes, but"),
-    "nothing in it": (header() + bytes(1024), BadFormat, "it has no 'storages'"),
+    "nothing in it": (header() + bytes(1024), NotACheckpoint, "it has no 'storages'"),
 }
 
 
