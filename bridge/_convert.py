@@ -23,7 +23,7 @@ from bridge._names import rename
 from bridge._state_dict_type import StateDict
 from bridge._state_dicts import Path, at, dotted, find, listed, meant, replaced, state_dicts
 from bridge._tables import count, line, size, table
-from bridge.checkpoint._content import Content
+from bridge._text_table import texts_of
 from bridge.checkpoint._files import read_content
 from bridge.checkpoint._save import save
 from bridge.checkpoint.errors import BadFormat, Unwritable
@@ -31,7 +31,6 @@ from bridge.checkpoint.errors import BadFormat, Unwritable
 
 SAFETENSORS = ".safetensors"
 SUFFIXES = (SAFETENSORS, ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-_DIGESTS = "sha256"
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def convert(source: str, target: str, options: Options) -> Report:
     save(
         value,
         target,
-        metadata=_text_table(content) if in_table else None,
+        metadata=texts_of(content) if in_table else None,
         digests=options.digests,
         ties=options.ties,
         shard_size=options.shard_size,
@@ -168,15 +167,6 @@ def _cast(value: Any, dtype: np.dtype | None, report: Report) -> dict[int, np.nd
         if found.overflowed:
             report.overflowed[name] = found.overflowed
     return {key: found.array for key, found in casts.items()}
-
-
-def _text_table(content: Content) -> dict[str, str]:
-    # A note that ties one name to another has had its effect: both names are in the value.
-    value = content.value if isinstance(content.value, dict) else {}
-    table = content.file_metadata.items()
-    gone = {_DIGESTS} | {name for name, other in table if name in value and other in value}
-    kept = {key: text for key, text in content.file_metadata.items() if key not in gone}
-    return {"format": "pt"} | kept
 
 
 def _chosen(value: Any, source: str, target: str, options: Options, flat: bool) -> Path:

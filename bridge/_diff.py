@@ -1,10 +1,11 @@
 """Two checkpoints compared: the ``purestate diff`` command.
 
 Both are flattened to dotted names; what has a name on both sides is compared. Structure is names,
-shapes, dtypes, order, ties, the versions of modules and everything that is not a tensor. Not every
-format has all of it: a safetensors file has no ties, no versions and no order that means anything (its
-usual writers sort), a program has no versions. What one side has no place for is not compared, and that
-is said.
+shapes, dtypes, order, ties, the versions of modules and everything that is not a tensor: the other
+values of a PyTorch file, the text table of a safetensors file. Not every format has all of it: a
+safetensors file has no ties, no versions and no order that means anything (its usual writers sort), a
+program has no versions, and only safetensors files have a text table. What one side has no place for is
+not compared, and that is said.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from bridge._diff_numbers import EXACT, Apart, Tolerance, compare
 from bridge._entries import brief_text, dtype_name, entries_of
 from bridge._state_dicts import at, find
 from bridge._tables import count, line, table
+from bridge._text_table import texts_of
+from bridge.checkpoint._content import Content
 from bridge.checkpoint._files import read_content
 from bridge.checkpoint._records import Placeholder
 from bridge.checkpoint.errors import BadFormat
@@ -71,6 +74,7 @@ class Differences:
         ties: Groups of names that are one tensor on one side ("a" or "b") only.
         versions: Places of modules to the two versions.
         others: Names to short texts of the two values.
+        file_metadata: Keys of the text tables to short texts of the two texts.
         numbers: Names to how far the tensors are apart, the worst first.
     """
 
@@ -88,12 +92,13 @@ class Differences:
     ties: list[tuple[str, list[str]]] = field(default_factory=list)
     versions: dict[str, tuple[str, str]] = field(default_factory=dict)
     others: dict[str, tuple[str, str]] = field(default_factory=dict)
+    file_metadata: dict[str, tuple[str, str]] = field(default_factory=dict)
     numbers: dict[str, Apart] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
         """Whether nothing differs that counts."""
-        kinds = ("dtypes", "order", "ties", "versions", "others")
+        kinds = ("dtypes", "order", "ties", "versions", "others", "file_metadata")
         counted = [getattr(self, kind) for kind in kinds if kind not in self.ignored]
         numbers = map(self.counts, self.numbers)
         return not any([self.only_a, self.only_b, self.shapes, *counted, *numbers])
@@ -130,7 +135,7 @@ def diff(
         tolerance: What numbers may differ by; None if their bits are to be the same.
         key: The part of the files to compare, of each that has it.
         ignored: Kinds of differences that do not count: "dtypes", "order", "ties", "versions",
-            "others".
+            "others" (with text tables).
 
     Raises:
         CheckpointError: If one of them cannot be read.
@@ -150,6 +155,8 @@ def diff(
     )
     result = Differences(a, b, tolerance, list(ignored))
     _compare_structure(left, right, result)
+    if key is None and "others" not in ignored:
+        _compare_texts(contents[0], contents[1], result)
     _compare_numbers(left, right, result)
     return result
 
@@ -208,6 +215,22 @@ def _compare_structure(left: Side, right: Side, result: Differences) -> None:
             one, other = left.versions.get(path), right.versions.get(path)
             if not _same(one, other):
                 result.versions[path] = _version(one), _version(other)
+
+
+def _compare_texts(a: Content, b: Content, result: Differences) -> None:
+    left, right = texts_of(a), texts_of(b)
+    tables = ["safetensors" in content.format for content in (a, b)]
+    if all(tables):
+        for key in {**left, **right}:
+            one, other = left.get(key), right.get(key)
+            if one != other:
+                result.file_metadata[key] = _text_or_none(one), _text_or_none(other)
+    elif any(tables) and left != right:
+        result.not_compared.append("file metadata")
+
+
+def _text_or_none(text: str | None) -> str:
+    return "none" if text is None else brief_text(text)
 
 
 def _compare_numbers(left: Side, right: Side, result: Differences) -> None:
@@ -271,6 +294,7 @@ def print_differences(found: Differences) -> None:
         "dtype": found.dtypes,
         "version of": found.versions,
         "entry": found.others,
+        "file metadata": found.file_metadata,
     }
     for title, rows in pairs.items():
         if rows:

@@ -140,7 +140,8 @@ def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         action="append",
         choices=["dtypes", "order", "ties", "versions", "others"],
         default=[],
-        help="what may differ: dtypes, order, ties, versions or others (what is no tensor)",
+        help="what may differ: dtypes, order, ties, versions or others (what is no tensor: the other "
+        "values of a .pt file, the text table of a .safetensors file)",
     )
     diff.add_argument("--json", action="store_true", help="print JSON instead of tables")
     diff.set_defaults(command=_diff, failed=2)

@@ -254,6 +254,42 @@ def test_other_values_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture
     done(capsys, "diff", tmp_path / "a.pt", tmp_path / "b.pt", "--ignore", "others")
 
 
+def test_text_tables_are_compared_as_other_values_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors, long = {"w": torch.ones(1)}, "x" * 1000
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    safetensors.torch.save_file(tensors, a, {"step": "1", "by": "me", "same": long})
+    safetensors.torch.save_file(tensors, b, {"step": "2", "format": "pt", "same": long, "\x1b": "\x1b"})
+    found = json_of(capsys, "diff", a, b, status=1)
+    assert found["file_metadata"] == {
+        "step": ["'1'", "'2'"],
+        "by": ["'me'", "none"],
+        "\x1b": ["none", r"'\x1b'"],
+    }
+    assert found["equal_tensors"] == 1
+    shown = done(capsys, "diff", a, b, status=1)
+    assert "\nstep          '1'  '2'\n" in shown
+    assert "\x1b" not in shown
+    done(capsys, "diff", a, b, "--ignore", "others")
+    # A .pt file has none.
+    torch.save(tensors, tmp_path / "c.pt")
+    found = json_of(capsys, "diff", a, tmp_path / "c.pt")
+    assert found["not_compared"] == ["order", "ties", "versions", "file metadata"]
+
+
+def test_what_a_text_table_says_of_its_tensors_is_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weight = np.ones((2, 2), np.float32)
+    a, b, c = (tmp_path / f"{name}.safetensors" for name in "abc")
+    save({"a.weight": weight, "b.weight": weight}, a, ties="canonical", digests=True)
+    safetensors.torch.save_file({f"{k}.weight": torch.ones(2, 2) for k in "ab"}, b)
+    assert json_of(capsys, "diff", a, b)["equal"]
+    done(capsys, "convert", b, c)
+    done(capsys, "diff", b, c)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_records_are_compared_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def content(value: float, scale: float) -> Any:
