@@ -311,3 +311,37 @@ def test_letters_that_the_output_lacks_are_escaped(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, check=True, env=environment)
     assert rb"gr\xf6\xdfe " in run.stdout
     assert run.stderr == b""
+
+
+COMMANDS = ["demo", "inspect", "convert", "diff", "verify"]
+NEEDED = {"convert": ["IN", "OUT"], "diff": ["A", "B"], "demo": []}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_option_says_what_it_takes_and_its_examples_are_taken(command: str) -> None:
+    parser = cli._parser()
+    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    own = commands[command]
+    assert own.description
+    for action in own._actions:
+        assert action.help
+        if action.option_strings and action.nargs != 0 and action.choices is None:
+            examples = re.findall(r"\bas in ([^\s,;:)]+)", action.help)
+            assert examples, action.dest
+            for text in examples:
+                arguments = NEEDED.get(command, ["FILE"])
+                parser.parse_args([command, *arguments, action.option_strings[0], text])
+        elif action.choices is not None:
+            assert all(choice in action.help for choice in action.choices)
+    if example := own.epilog:
+        assert example.startswith("Example: purestate ")
+        parser.parse_args(shlex.split(example)[2:])
+    assert bool(own.epilog) == (command != "demo")
+
+
+def test_every_command_is_in_the_help_of_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"\n    {command} " in text for command in COMMANDS)
+    assert "exit status" in text
