@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bridge._state_dict import state_dict
+from bridge.checkpoint._arrays import is_spread, spread
 from bridge.checkpoint._save import save
 from bridge.checkpoint._storages import storage_groups
 from purestate._abstract import UninitializedArray, is_undrawn
@@ -53,7 +54,7 @@ def save_checkpoint(
         UninitializedError: If an array has no value yet.
         SelectorError: If ``where`` matches nothing.
         Unwritable: If the format has no place for something, for example extra state that is not an
-            array in a safetensors file.
+            array in a safetensors file; if an array is spread over several processes.
         OSError: If the file cannot be written; the old file is then as it was.
     """
     saved = state_dict(_apart(model), where=where)
@@ -61,6 +62,9 @@ def save_checkpoint(
     if undrawn:
         lazy = [name for name in undrawn if isinstance(saved[name], UninitializedArray)]
         raise uninitialized(undrawn, lazy)
+    for name, value in saved.items():
+        if is_spread(value):
+            raise spread(name).locate(file=os.fspath(path))
     save(saved, path, metadata=metadata, digests=digests, ties=ties, shard_size=shard_size)
 
 
@@ -71,7 +75,7 @@ def _apart(model: Any) -> Any:
         at: np.asarray(leaf)
         for at, leaf in enumerate(leaves)
         # A random key's dtype is not NumPy's, and no file has a place for it.
-        if not is_undrawn(leaf) and isinstance(leaf.dtype, np.dtype)
+        if not is_undrawn(leaf) and isinstance(leaf.dtype, np.dtype) and not is_spread(leaf)
     }
     shared = _sharing(values)
     if not shared:

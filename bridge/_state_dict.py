@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from bridge._state_dict_type import EXTRA_STATE, StateDict
+from bridge.checkpoint._arrays import is_spread, spread
 from purestate import Module
 from purestate._abstract import is_undrawn
 from purestate._definition import Definition, Leaf, Node
@@ -34,6 +35,7 @@ def state_dict(model: Any, *, prefix: str = "", where: Selector | None = None) -
         SelectorError: When ``where`` matches nothing.
         RuntimeError: When a hook that is registered with ``register_state_dict_post_hook`` returns
             something.
+        Unwritable: When an array that JAX narrowed is spread over several processes.
     """
     leaves, definition = flatten(model)
     save = _Save(model, definition, leaves, _below(definition, where, leaves))
@@ -92,7 +94,10 @@ class _Save:
     def leaf(self, leaf: int) -> Any:
         """What is saved of a leaf: one array under all its names, so that files know of the tie."""
         if leaf not in self.saved:
-            self.saved[leaf] = _widen(self.leaves[leaf], self.definition.leaves[leaf])
+            described = self.definition.leaves[leaf]
+            if described.stored_dtype is not None and is_spread(self.leaves[leaf]):
+                raise spread(self.definition.names[leaf])
+            self.saved[leaf] = _widen(self.leaves[leaf], described)
         return self.saved[leaf]
 
 

@@ -38,13 +38,15 @@ def as_array(value: object, path: str) -> np.ndarray | None:
         The array, sharing the value's memory where possible.
 
     Raises:
-        Unwritable: If the value claims to be an array but does not convert.
+        Unwritable: If the value claims to be an array but does not convert, or has parts elsewhere.
     """
     if type(value) is np.ndarray and value.dtype.isnative:
         return value
     if not isinstance(value, np.ndarray | np.generic):
         if isinstance(value, type) or not hasattr(value, "__array__"):
             return None
+        if is_spread(value):
+            raise spread(path)
         try:
             value = np.asarray(value)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -63,6 +65,32 @@ def as_array(value: object, path: str) -> np.ndarray | None:
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array
+
+
+def is_spread(value: object) -> bool:
+    """Whether an array has parts that only other processes hold, as JAX's may."""
+    array: Any = value
+    try:
+        return not (array.is_fully_addressable or array.is_fully_replicated)
+    except (AttributeError, TypeError):  # Not of JAX, or traced.
+        return False
+
+
+def spread(path: str) -> Unwritable:
+    """Return the error for such an array.
+
+    What every process has a copy of must not be gathered: ``process_allgather`` would put the copies
+    one after another.
+    """
+    return Unwritable(
+        "an array that is spread over several processes, of which this one has a part",
+        advice="Gather it first, in all processes:\n"
+        "    from jax.experimental.multihost_utils import process_allgather\n"
+        "    model = jax.tree.map(lambda x: x if x.is_fully_addressable "
+        "else process_allgather(x, tiled=True), model)\n"
+        "and save it in the one where jax.process_index() == 0",
+        entry=path,
+    )
 
 
 def address(array: np.ndarray) -> int:

@@ -63,7 +63,8 @@ def save(
             their own.
 
     Raises:
-        Unwritable: If the format has no place for something in ``obj``; the text says where it is.
+        Unwritable: If the format has no place for something in ``obj``, or an array of JAX is spread
+            over several processes; the text says where it is.
         ValueError: If ``ties`` or ``shard_size`` is none of the above.
         OSError: If the file cannot be written.
     """

@@ -1,6 +1,9 @@
 """A model's checkpoint is torch's: names, order, versions, dtypes and ties."""
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -149,3 +152,23 @@ def test_extra_state_has_a_place_in_pytorch_files_only(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "m.pt", weights_only=True) == {"0._extra_state": {"step": 3}}
     with pytest.raises(Unwritable, match=r"entry '0\._extra_state'"):
         bridge.save_checkpoint(model, tmp_path / "m.safetensors")
+
+
+def test_arrays_spread_over_processes_are_refused_with_the_lines_to_write(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "tests.checkpoint.spread_job"]
+    workers = [
+        subprocess.Popen([*command, rank, port, str(tmp_path)], stderr=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    try:
+        for worker in workers:
+            _, errors = worker.communicate(timeout=120)
+            assert worker.returncode == 0, errors
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert set(torch.load(tmp_path / "m.pt", weights_only=True)) > {"embed.weight", "head.weight"}
