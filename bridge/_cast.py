@@ -1,9 +1,8 @@
 """Arrays of another dtype, with their ties.
 
-Only floating-point numbers are cast, through ml_dtypes where NumPy has no such dtype, rounding to
-the nearest number as PyTorch does. What shares a storage keeps sharing one: the storage is cast once,
-and each array is put over it anew. Numbers that were finite and no longer are, because the new dtype
-ends before them, are counted.
+Only floating-point numbers are cast, as PyTorch casts them (`_torch_cast.py`). What shares a storage
+keeps sharing one: the storage is cast once, and each array is put over it anew. Numbers that are beyond
+the new dtype are counted.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from bridge._blocks import blocks
+from bridge._torch_cast import cast_into
 from bridge.checkpoint._dtypes import FLOAT4, TORCH_DTYPES
 from bridge.checkpoint._storages import dense, views
 
@@ -30,8 +29,8 @@ class Cast(NamedTuple):
 
     Attributes:
         array: Its numbers in the new dtype.
-        overflowed: How many numbers of its storage were finite and no longer are; 0 if an earlier
-            array has the same storage.
+        overflowed: How many numbers of its storage are beyond the new dtype; 0 if an earlier array has
+            the same storage.
     """
 
     array: np.ndarray
@@ -74,13 +73,4 @@ def cast_all(arrays: Iterable[np.ndarray], dtype: np.dtype) -> dict[int, Cast]:
 def _numbers(storage: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     """Return the numbers of an array, in row-major order, and how many of them overflowed."""
     result = np.empty(max(storage.size, 1), dtype)
-    overflowed = at = 0
-    for block in blocks(storage):
-        part = result[at : at + len(block)]
-        at += len(block)
-        with np.errstate(all="ignore"):
-            part[...] = block.astype(dtype)
-        lost = ~np.isfinite(part)
-        if lost.any():
-            overflowed += int(np.count_nonzero(lost & np.isfinite(block)))
-    return result, overflowed
+    return result, cast_into(result[: storage.size], storage)

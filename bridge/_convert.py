@@ -66,7 +66,8 @@ class Report:
         state_dict: The place of the state dict that was taken; None if all was.
         tensors: How many tensors were written, and their bytes; ties count once.
         cast: Names of the tensors that were cast, to their earlier dtype.
-        overflowed: Names of tensors to how many of their numbers became infinite or NaN in the cast.
+        overflowed: Names of tensors to how many of their numbers are beyond the new dtype: they became
+            infinite, NaN, or its largest number.
         renamed: Old name to new name.
         dropped: What was left out, and what it is.
     """
@@ -233,7 +234,7 @@ def print_report(report: Report) -> None:
     if report.overflowed:
         worst = sorted(report.overflowed.items(), key=lambda item: -item[1])
         total = sum(report.overflowed.values())
-        line(f"{count(total, 'number')} became infinite or NaN: the new dtype ends before them")
+        line(f"{count(total, 'number')} beyond the new dtype: infinite, NaN or its largest number now")
         table(("tensor", "numbers"), [(name, f"{found:,}") for name, found in worst], right=["numbers"])
     if report.dropped:
         line(f"left out {count(len(report.dropped), 'value')}")

@@ -19,6 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from bridge._state_dict_type import EXTRA_STATE
+from bridge._torch_cast import cast_into
 from bridge.checkpoint._chunks import Chunked
 from purestate import Module
 from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
@@ -114,7 +115,10 @@ class Copies:
         del leaf
         value = np.asarray(value)
         check_fits(value, np.dtype(dtype), key)
-        array = jnp.array(value.astype(dtype, copy=False))
+        if value.dtype != dtype:
+            wide, value = value, np.empty(value.shape, dtype)
+            cast_into(value, wide)
+        array = jnp.array(value)
         return array if place is None else jax.device_put(array, place)
 
     def settle(self, leaves: list[Any]) -> list[Any]:
