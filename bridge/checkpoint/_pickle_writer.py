@@ -5,42 +5,31 @@ that ``torch.load(weights_only=True)`` allows, and Python's rules for when a val
 full and when as a reference to an earlier one. Containers are recognised again by identity, text
 by value, so that equal objects give equal bytes.
 
-Arrays become tensors over storages; which of them share one is told by ``_storages.py``. That needs
-all arrays at once, and nearly no object has any that share: so the pickle is written as if none did,
-and once more if some do.
+Arrays become tensors over storages (``_tensor_table.py``); which of them share one is told by
+``_storages.py``. That needs all arrays at once, and nearly no object has any that share: so the pickle
+is written as if none did, and once more if some do.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from bridge._state_dict_type import StateDict
-from bridge.checkpoint._arrays import as_array
-from bridge.checkpoint._dtypes import STORAGE_CLASS_OF, TORCH_NAME_OF
-from bridge.checkpoint._object_path import METADATA, Path, unwritable, where
+from bridge.checkpoint._dtypes import TORCH_NAME_OF
+from bridge.checkpoint._object_path import METADATA, Path, where
 from bridge.checkpoint._opcodes import BATCH, batches, get, integer, put, tuple_end, tuple_start
-from bridge.checkpoint._packed import FLOAT4, TORCH_FLOAT4, pack
 from bridge.checkpoint._pickle_machine import MAX_DEPTH
-from bridge.checkpoint._storages import Placed, dense, views
+from bridge.checkpoint._storages import views
+from bridge.checkpoint._tensor_table import STORAGE_CLASSES, TensorTable
 from bridge.checkpoint.errors import CheckpointError, Unwritable
 
 
-_STORAGE_CLASSES = {TORCH_NAME_OF[dtype]: name for dtype, name in STORAGE_CLASS_OF.items()}
 _KEY_KINDS = (str, int, float, bool, type(None), bytes, tuple)
-
-
-class _Tensor(NamedTuple):
-    array: np.ndarray
-    torch_name: str
-    key: int
-    numel: int
-    offset: int
-    strides: tuple[int, ...]
 
 
 def dump(value: object) -> tuple[bytes, list[np.ndarray]]:
@@ -52,46 +41,28 @@ def dump(value: object) -> tuple[bytes, list[np.ndarray]]:
     Raises:
         Unwritable: If there is no way to write something in ``value``; its path starts ``object``.
     """
-    writer = _PickleWriter({}, (), {})
-    pickle = writer.dump(value)
-    found = views(writer.arrays.values())
+    tensors = TensorTable({}, (), {})
+    pickle = _PickleWriter(tensors).dump(value)
+    found = views(tensors.arrays.values())
     if found:
-        # Conversions are kept for the second pass: a new one would lie elsewhere in memory.
-        placed = dict(zip(writer.arrays, map(found.get, range(len(writer.arrays))), strict=True))
-        writer = _PickleWriter(writer.arrays, writer.packed, placed)
-        pickle = writer.dump(value)
-    return pickle, writer.storages
+        placed = dict(zip(tensors.arrays, map(found.get, range(len(tensors.arrays))), strict=True))
+        tensors = TensorTable(tensors.arrays, tensors.packed, placed)
+        pickle = _PickleWriter(tensors).dump(value)
+    return pickle, tensors.storages
 
 
 class _PickleWriter:
     """One pass over one object.
 
     Args:
-        arrays: Arrays that objects were converted to by an earlier pass, by the object's ``id``.
-        packed: The ``id`` of those objects whose arrays are packed four-bit floats.
-        placed: By the same ``id``: the array's place in another one's storage, or None.
-
-    Attributes:
-        arrays: All arrays met, by the ``id`` of the object each was made of.
-        packed: As above.
-        storages: The arrays whose row-major bytes are the storages 0, 1, ...
+        tensors: What its arrays become.
     """
 
-    def __init__(
-        self,
-        arrays: dict[int, np.ndarray],
-        packed: Collection[int],
-        placed: dict[int, Placed | None],
-    ) -> None:
-        self.arrays = dict(arrays)
-        self.packed = set(packed)
-        self.storages: list[np.ndarray] = []
-        self._placed = placed
+    def __init__(self, tensors: TensorTable) -> None:
+        self._table = tensors
         self._out: list[bytes] = []
         self._memo: dict[Any, bytes] = {}
         self._count = 0
-        self._tensors: dict[int, _Tensor] = {}
-        self._keys: dict[int, int] = {}
         self._heads: dict[str, bytes] = {}
         self._tuples: dict[tuple[int, ...], bytes] = {}
         # Values whose identity is remembered must outlive the memo.
@@ -299,8 +270,7 @@ class _PickleWriter:
         self._remember_id(value)
 
     def _tensor(self, value: object, path: Path) -> None:
-        tensor = self._tensors.get(id(value)) or self._new_tensor(value, path)
-        array, dtype, key, numel, offset, strides = tensor
+        shape, dtype, key, numel, offset, strides = self._table.of(value, path)
         mark = len(self._out)
         head = self._heads.get(dtype)
         if head is None:
@@ -317,12 +287,12 @@ class _PickleWriter:
         self._text("cpu")
         new = self._put
         self._write(integer(numel), b"t", new(), b"Q", integer(offset))
-        self._write(self._ints(array.shape), new() if strides else b"")
+        self._write(self._ints(shape), new() if strides else b"")
         self._write(self._ints(strides), new() if strides else b"", b"\x89")
         # The tensor's hooks: none.
         self._name("collections", "OrderedDict")
         self._write(b")R", new())
-        if dtype not in _STORAGE_CLASSES:
+        if dtype not in STORAGE_CLASSES:
             self._name("torch", dtype)
         # Tied entries are written as two tensors over one storage, as a state_dict has them.
         self._write(b"t", new(), b"R", new())
@@ -331,45 +301,11 @@ class _PickleWriter:
 
     def _head(self, dtype: str) -> None:
         """Write what comes before the key of a tensor's storage."""
-        typed = _STORAGE_CLASSES.get(dtype)
+        typed = STORAGE_CLASSES.get(dtype)
         self._name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
         self._write(b"((")
         self._text("storage")
         self._name(*(("torch", typed) if typed else ("torch.storage", "UntypedStorage")))
-
-    def _new_tensor(self, value: object, path: Path) -> _Tensor:
-        origin = id(value)
-        array = self.arrays.get(origin)
-        if array is None:
-            try:
-                array = as_array(value, "")
-            except Unwritable as error:
-                raise error.locate(entry=where(path)) from error.__cause__
-            if array is None:
-                raise unwritable(value, where(path))
-            if array.dtype == FLOAT4:
-                array = pack(array, where(path))
-                self.packed.add(origin)
-            elif array.dtype not in TORCH_NAME_OF:
-                raise Unwritable(
-                    f"an array of {array.dtype}, for which PyTorch has no tensor",
-                    advice="Convert it to a number type of PyTorch, or leave this entry out",
-                    entry=where(path),
-                )
-            self.arrays[origin] = array
-        self._alive.append(value)
-        placed = self._placed.get(origin)
-        host, offset = (array, 0) if placed is None else placed[:2]
-        storage, strides = dense(host)
-        key = self._keys.setdefault(id(host), len(self.storages))
-        if key == len(self.storages):
-            self.storages.append(storage)
-        dtype = TORCH_FLOAT4 if origin in self.packed else TORCH_NAME_OF[array.dtype]
-        numel = storage.size if dtype in _STORAGE_CLASSES else storage.nbytes
-        if placed is not None:
-            strides = placed.strides
-        tensor = self._tensors[origin] = _Tensor(array, dtype, key, numel, offset, strides)
-        return tensor
 
     def _ints(self, numbers: tuple[int, ...]) -> bytes:
         known = self._tuples.get(numbers)
