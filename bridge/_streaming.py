@@ -21,6 +21,7 @@ import numpy as np
 
 from bridge._load_progress import Progress
 from bridge._load_state_dict import check_fits, copying_failed
+from bridge._torch_cast import cast_into
 from bridge.checkpoint._chunks import Chunked, part_of
 from bridge.checkpoint._memory import ALIGNMENT
 from bridge.checkpoint._parts import aligned
@@ -146,7 +147,7 @@ def _as(numbers: np.ndarray, dtype: np.dtype, key: str) -> np.ndarray:
     if numbers.dtype == dtype:
         return numbers
     result = aligned(numbers.shape, dtype)
-    np.copyto(result, numbers, casting="unsafe")
+    cast_into(result, numbers)
     return result
 
 

@@ -1,5 +1,6 @@
 """Casts to every floating-point dtype give PyTorch's bits."""
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -93,9 +94,13 @@ def test_what_is_beyond_is_counted() -> None:
 
 
 @pytest.mark.parametrize("target", EIGHTS)
-def test_load_state_dict_casts_as_torchs_copy(target: str) -> None:
+def test_loading_casts_as_torchs_copy(target: str, tmp_path: Path) -> None:
     array = sources("float32")
     model = nn.Module()
     model = bridge.register_buffer(model, "x", np.zeros(array.shape, TORCH_DTYPES[target]))
-    model, _ = bridge.load_state_dict(model, {"x": array})
-    np.testing.assert_array_equal(bits(np.asarray(model.x)), by_torch(array, "float32", target))
+    bridge.save({"x": array}, tmp_path / "f.pt")
+    loaded, _ = bridge.load_state_dict(model, {"x": array})
+    streamed, _ = bridge.load_checkpoint(model, tmp_path / "f.pt")
+    expected = by_torch(array, "float32", target)
+    np.testing.assert_array_equal(bits(np.asarray(loaded.x)), expected)
+    np.testing.assert_array_equal(bits(np.asarray(streamed.x)), expected)
