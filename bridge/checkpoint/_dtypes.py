@@ -116,10 +116,13 @@ SAFETENSORS_CODE_OF: dict[np.dtype, str] = {
 
 
 def swap_bytes(data: np.ndarray, dtype: np.dtype) -> None:
-    """Reverse, in place, the bytes of every number in ``data`` (``uint8``); complex by parts."""
+    """Reverse, in place, the bytes of every number in ``data`` (``uint8``); complex by parts.
+
+    What is left at the end, too short for a number, stays as it is.
+    """
     width = dtype.itemsize // 2 if dtype.kind == "c" or dtype == COMPLEX32 else dtype.itemsize
     if width > 1:
-        data.view(f"u{width}").byteswap(inplace=True)
+        data[: len(data) // width * width].view(f"u{width}").byteswap(inplace=True)
 
 
 def swapped(data: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -499,7 +499,8 @@ def test_exported_programs(tmp_path: Path, strict: bool) -> None:
     assert_agree(dict(ours), {name: theirs[name] for name in ours})
 
 
-def test_exported_programs_of_the_other_byte_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [b"", b"x"], ids=["whole numbers", "and a byte"])
+def test_exported_programs_of_the_other_byte_order(tmp_path: Path, more: bytes) -> None:
     """Torch says so in the archive, and reads none itself."""
     model = torch.nn.BatchNorm1d(3).eval()
     model.running_var = torch.tensor([1.5, 2.5, 3.5])
@@ -510,7 +511,7 @@ def test_exported_programs_of_the_other_byte_order(tmp_path: Path) -> None:
     for name, entry in config["config"].items():
         width = 8 if name == "num_batches_tracked" else 4
         record = next(key for key in content if key.endswith("data/weights/" + entry["path_name"]))
-        content[record] = np.frombuffer(content[record], f"u{width}").byteswap().tobytes()
+        content[record] = np.frombuffer(content[record], f"u{width}").byteswap().tobytes() + more
     mark = next(key for key in content if key.endswith("/byteorder"))
     assert content[mark] == b"little"
     content[mark] = b"big"

@@ -66,6 +66,10 @@ def _torch(path: Path) -> Any:
         )
 
 
+#: Torch does not ask which version of ZIP a record needs.
+zipfile.MAX_EXTRACT_VERSION = 255  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _records(path: Path, unwanted: tuple[str, ...] = ()) -> list[tuple[str, bytes, int]]:
     """The records of an archive; whether their checksums hold is not asked by default."""
     rows = []
