@@ -62,7 +62,8 @@ def origin(module: Base) -> Origin:
     if known is None:
         definition = module._definition
         nodes, leaves = range(len(definition.nodes)), range(len(definition.leaves))
-        known = module.__dict__["_origin"] = Origin(Token(), tuple(nodes), tuple(leaves))
+        # Of two threads that come here at once, one decides.
+        known = module.__dict__.setdefault("_origin", Origin(Token(), tuple(nodes), tuple(leaves)))
     return known
 
 

@@ -321,18 +321,16 @@ class Submodule(NamedTuple):
 
 
 _interned: weakref.WeakValueDictionary[Hashable, Definition] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+# Keys are compared under the lock, by what users' attributes do when they are compared.
+_lock = threading.RLock()
 
 
 def intern(nodes: tuple[Node, ...], leaves: tuple[Leaf, ...]) -> Definition:
     """The one definition with these nodes and leaves."""
     key = (tuple(node.key for node in nodes), leaves)
     with _lock:
-        definition = _interned.get(key)
-        if definition is None:
-            definition = Definition(nodes, leaves)
-            _interned[key] = definition
-    return definition
+        known = _interned.get(key)
+        return _interned.setdefault(key, Definition(nodes, leaves)) if known is None else known
 
 
 # What jax.tree_util.register_static does, in one Python frame instead of three.

@@ -5,6 +5,7 @@ and boxes in PyTorch's order, freezes the plain attributes, interns the definiti
 arrays. ``purestate._opening`` is the way back, on a copy.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -146,21 +147,25 @@ def _close_attribute(
             return LeafRef(boxes[item]) if item in boxes else None
         return None
 
-    def settle(item: Any) -> Any:
-        """An unregistered module or box is a constant: close it on its own."""
-        if isinstance(item, Box):
-            return item.data
-        if isinstance(item, Base) and isinstance(item.__dict__.get("_life"), Open):
-            return _close_unregistered(item, where, nodes)
-        if isinstance(item, list) or type(item) is tuple:
-            items = [part if refer(part) else settle(part) for part in item]
-            return tuple(items) if type(item) is tuple else items
-        if isinstance(item, dict):
-            return {key: part if refer(part) else settle(part) for key, part in item.items()}
-        return item
+    return Attribute(name, *freeze(_settled(value, refer, nodes, where), refer, where))
 
-    value = value if refer(value) else settle(value)
-    return Attribute(name, *freeze(value, refer, where))
+
+def _settled(
+    item: Any, refer: Callable[[Any], Reference | None], nodes: dict[Base, int], where: str
+) -> Any:
+    """An unregistered module or box is a constant: close it on its own."""
+    if refer(item):
+        return item
+    if isinstance(item, Box):
+        return item.data
+    if isinstance(item, Base) and isinstance(item.__dict__.get("_life"), Open):
+        return _close_unregistered(item, where, nodes)
+    if isinstance(item, list) or type(item) is tuple:
+        items = [_settled(part, refer, nodes, where) for part in item]
+        return tuple(items) if type(item) is tuple else items
+    if isinstance(item, dict):
+        return {key: _settled(part, refer, nodes, where) for key, part in item.items()}
+    return item
 
 
 def _close_unregistered(module: Base, where: str, nodes: dict[Base, int]) -> Base:

@@ -5,6 +5,7 @@ call, an open module reads torch's registries in its ``__dict__``.
 """
 
 import operator
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from purestate._traversal import Members
 
 flatten: Callable[[Any], Any] = operator.attrgetter("_parts")
 _new = object.__new__
+_lock = threading.Lock()
 
 
 def unflatten(definition: Definition, leaves: Iterable[Any]) -> Any:
@@ -121,19 +123,21 @@ def _submodule(module: Base, node: int) -> Any:
     """A submodule as a model of its own, with its own leaves."""
     whole = origin(module)
     known = whole.token.views.get(whole.nodes[node])
-    if known is not None:
-        return known
+    return _make_view(module, node, whole) if known is None else known
+
+
+def _make_view(module: Base, node: int, whole: Origin) -> Any:
     definition, taken, nodes = module._definition.submodule(node)
     leaves = module._leaves
-    view = whole.token.views[whole.nodes[node]] = unflatten(
-        definition, tuple(leaves[leaf] for leaf in taken)
-    )
+    view = unflatten(definition, tuple(leaves[leaf] for leaf in taken))
     view.__dict__["_origin"] = Origin(
         whole.token,
         tuple(whole.nodes[node] for node in nodes),
         tuple(whole.leaves[leaf] for leaf in taken),
     )
-    return view
+    # Of two threads that come here at once, one decides: a submodule is one object.
+    with _lock:
+        return whole.token.views.setdefault(whole.nodes[node], view)
 
 
 def _at(module: Any, path: str) -> Any:

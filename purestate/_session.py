@@ -48,6 +48,12 @@ class Open:
         self.boxes: dict[tuple[object, int], Box] = {}
         self.arrays: dict[int, tuple[Any, Buffer]] = {}
 
+    def forget(self) -> None:
+        """Let go of everything."""
+        self.modules.clear()
+        self.boxes.clear()
+        self.arrays.clear()
+
 
 class _Local(threading.local):
     session: Open | None = None
@@ -63,13 +69,19 @@ def current_session() -> Open | None:
 
 @contextmanager
 def session(value: Any) -> Iterator[Any]:
-    """Run with this session as the current one; None lets constructors finish their models."""
+    """Run with this session as the current one; None lets constructors finish their models.
+
+    What the build has seen is forgotten at its end. Parts that it left out are open for ever, and would
+    hold on to each other by way of the session, with their arrays, until Python looks for cycles.
+    """
     previous = _local.session
     _local.session = value
     try:
         yield value
     finally:
         _local.session = previous
+        if isinstance(value, Open):
+            value.forget()
 
 
 def members(module: Base, kind: str) -> Any:
