@@ -229,7 +229,10 @@ def _max_pool(
     for place in reversed(range(input.ndim - n, input.ndim)):
         axis = axes[place - input.ndim]
         best, positions = _along(best, positions, place, axis)
-    return best if positions is None else (best, positions)
+    if positions is None:
+        return best
+    # Windows of one entry compare nothing, and so no batch or channel has met the positions yet.
+    return best, jnp.broadcast_to(positions, best.shape)
 
 
 def _along(

@@ -52,6 +52,19 @@ def test_padding_never_wins(n, window):
         check_function(getattr(F, name), getattr(T, name), (awkward(n), *window), options)
 
 
+@pytest.mark.parametrize("kernel", [1, (1, 1, 2), (2, 1, 1)], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_windows_of_one_entry_have_positions(n, kernel):
+    name, x = f"max_pool{n}d", awkward(n)
+    kernel = kernel if isinstance(kernel, int) else kernel[:n]
+    for stride in (1, 2):
+        options = {"kernel_size": kernel, "stride": stride, "return_indices": True}
+        check_function(getattr(F, name), getattr(T, name), (x,), options)
+        check_function(getattr(F, name), getattr(T, name), (x[0],), options)
+        mapped = jax.vmap(functools.partial(getattr(F, name), **options))(to_jax(x))
+        assert_close(mapped, getattr(T, name)(x, **options))
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_adaptive_max_pool_chooses_as_torch(n):
     name = f"adaptive_max_pool{n}d"
