@@ -4,6 +4,9 @@
 last axis first. Each axis turns it into a few taps: which entry, and with which weight. An output
 entry is the sum over all combinations of the axes' taps.
 
+Torch reads images with vector instructions and volumes in a plain loop, which round differently and
+part at positions that are NaN, infinite or huge. Both are followed.
+
 The derivative by the grid is that of the weights, since the choice of entries is constant between
 two of them. Positions outside are moved inside by clipping, whose derivative is zero at the border
 itself, as in torch.
@@ -18,6 +21,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from purestate._warning import warn
 from purestate.nn.functional._dtypes import scalar_type, widen
@@ -84,8 +88,9 @@ def _grid_sample(
     _check(input, grid, mode)
     sizes = input.shape[2:]
     positions = jnp.moveaxis(widen(grid), -1, 0)[::-1]  # the order of ``sizes``: x is last
+    taps_of = _taps if len(sizes) == 2 else _volume_taps
     taps = [
-        _taps(position, size, mode, padding_mode, align_corners)
+        taps_of(position, size, mode, padding_mode, align_corners)
         for position, size in zip(positions, sizes, strict=True)
     ]
     # A read takes all channels of an entry: they are last, side by side in memory.
@@ -103,7 +108,7 @@ def _grid_sample(
 def _taps(
     position: jax.Array, size: int, mode: str, padding_mode: str, align_corners: bool
 ) -> list[Tap]:
-    """What is read along one axis."""
+    """What is read along one axis of an image."""
     inside = functools.partial(
         _inside, size=size, padding_mode=padding_mode, align_corners=align_corners
     )
@@ -111,15 +116,45 @@ def _taps(
         position = (position + 1) * ((size - 1) / 2)
     else:
         position = (position + 1) * (size / 2) - 0.5
-    if mode == "nearest":
-        return [(jnp.round(inside(position)), None)]
-    if mode == "bilinear":
-        position = inside(position)
-        low = jnp.floor(position)
-        return [(low, 1 - (position - low)), (low + 1, position - low)]
+    if mode != "bicubic":
+        return _near(inside(position), mode)
     low = jnp.floor(position)  # each of the four entries is moved inside, not the position
     weights = cubic_weights(position - low)
     return [(inside(low + step), weight) for step, weight in enumerate(weights, start=-1)]
+
+
+def _near(position: jax.Array, mode: str) -> list[Tap]:
+    """The nearest entry, or the two around a position."""
+    if mode == "nearest":
+        return [(jnp.round(position), None)]
+    low = jnp.floor(position)
+    return [(low, 1 - (position - low)), (low + 1, position - low)]
+
+
+def _volume_taps(
+    position: jax.Array, size: int, mode: str, padding_mode: str, align_corners: bool
+) -> list[Tap]:
+    """What is read along one axis of a volume."""
+    if align_corners:
+        position = (position + 1) / 2 * (size - 1)
+    else:
+        position = ((position + 1) * size - 1) / 2
+    # Replaced at once: a weight of NaN times zero would be NaN, and so would its gradient.
+    if padding_mode == "zeros":
+        position = jnp.where(jnp.isfinite(position), position, -2)  # no tap of it is inside
+    elif padding_mode == "border":
+        position = _clipped(jnp.where(jnp.isnan(position), size - 1, position), size)
+    elif size == 1 and align_corners:
+        position = jnp.zeros_like(position)
+    else:
+        low, span = (0.0, size - 1) if align_corners else (-0.5, size)
+        position = jnp.where(jnp.isfinite(position), position, size - 1)
+        distance = jnp.abs(position - low)
+        extra, flips = lax.rem(distance, jnp.full_like(distance, span)), jnp.floor(distance / span)
+        # Torch counts in 32 bits, where what is beyond them has become even.
+        odd = (flips % 2 == 1) & (flips < 2.0**31)
+        position = _clipped(jnp.where(odd, span - extra, extra) + low, size)
+    return _near(position, mode)
 
 
 def _inside(position: jax.Array, size: int, padding_mode: str, align_corners: bool) -> jax.Array:
@@ -133,7 +168,11 @@ def _inside(position: jax.Array, size: int, padding_mode: str, align_corners: bo
         distance = jnp.abs(position - low)
         distance = distance - jnp.trunc(distance / (2 * span)) * (2 * span)
         position = jnp.minimum(distance, 2 * span - distance) + low
-    # The comparisons are false for NaN, which reads the first entry.
+    return _clipped(position, size)  # where NaN becomes the first entry
+
+
+def _clipped(position: jax.Array, size: int) -> jax.Array:
+    """The nearest position inside; the derivative at the border itself is zero."""
     return jnp.where(position > 0, jnp.where(position < size - 1, position, size - 1), 0)
 
 

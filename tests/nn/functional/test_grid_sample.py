@@ -86,6 +86,39 @@ def test_nan_positions(mode):
         check_function(F.grid_sample, T.grid_sample, args, options, gradient=False)
 
 
+STRANGE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 2.5]
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_strange_positions_in_a_volume(dtype, mode, padding_mode, align_corners):
+    """Torch reads a volume by other rules than an image, and has no gradient where it clips NaN."""
+    options = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
+    grid = torch.full((3, len(STRANGE), 3), 0.1, dtype=torch.float64)
+    for axis in range(3):
+        grid[axis, :, axis] = torch.tensor(STRANGE, dtype=torch.float64)
+    grid, volume = grid.to(dtype)[None, None], x(1, 2, 4, 5, 3, dtype=dtype)
+    with jax.enable_x64(dtype == torch.float64):
+        check_function(F.grid_sample, T.grid_sample, (volume, grid), options, gradient=False)
+        if padding_mode != "zeros":
+            grid = grid[grid.isfinite().all(-1)][None, None, None]
+        if padding_mode != "reflection":
+            check_function(F.grid_sample, T.grid_sample, (volume, grid), options)
+
+
+def test_the_gradient_of_a_clipped_nan_is_that_of_the_entry_read():
+    grid = to_jax(torch.full((1, 1, 1, 1, 3), np.nan))
+    for padding_mode in ("border", "reflection"):
+        gradient = jax.grad(
+            lambda v, mode=padding_mode: F.grid_sample(v, grid, "nearest", mode, False).sum()
+        )
+        expected = np.zeros((1, 1, 2, 3, 4))
+        expected[0, 0, 1, 2, 3] = 1
+        assert_close(gradient(jnp.ones((1, 1, 2, 3, 4))), expected)
+
+
 def test_infinity_outside_is_not_read():
     values = torch.full((1, 1, 2, 2), float("inf"))
     grid = torch.tensor([[[[-3.0, 0.0], [5.0, 5.0]]]])
