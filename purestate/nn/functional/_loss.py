@@ -127,7 +127,10 @@ def target_weights(
     counts = target != ignore_index
     index = jnp.where(counts, jnp.where(target < 0, input.shape[_class_axis(input)], target), 0)
     ones = jnp.ones(target.shape, input.dtype)
-    weights = ones if weight is None else weight.astype(input.dtype).at[index].get(mode="fill")
+    if weight is None or not weight.size:  # Without classes every target is ignored.
+        weights = ones
+    else:
+        weights = weight.astype(input.dtype).at[index].get(mode="fill")
     return counts, index, jnp.where(counts, weights, 0)
 
 
@@ -168,8 +171,13 @@ def _hard(
     spread = logs if weight is None else logs * _along_classes(weight.astype(logs.dtype), logs)
     # (N, *): every class counts the same.
     smooth = reduced(jnp.where(counts, -spread.sum(axis), 0), reduction, weights)
-    share = label_smoothing / input.shape[axis]
+    share = _share(label_smoothing, input.shape[axis])
     return ((1 - label_smoothing) * widen(loss) + share * smooth).astype(input.dtype)
+
+
+def _share(label_smoothing: float, classes: int) -> float:
+    """What every class gets; of none it is infinite, as in C++."""
+    return label_smoothing / classes if classes else math.inf
 
 
 @functools.partial(jax.jit, static_argnames=("reduction", "label_smoothing"))
@@ -183,7 +191,7 @@ def _soft(
     axis = _class_axis(input)
     classes = input.shape[axis]
     if label_smoothing > 0.0:
-        target = target * (1 - label_smoothing) + label_smoothing / classes
+        target = target * (1 - label_smoothing) + _share(label_smoothing, classes)
     products = widen(log_softmax(input, axis)) * widen(target)  # (N, C, *)
     if weight is not None:
         products = products * _along_classes(weight, input)

@@ -96,6 +96,25 @@ def test_one_example_whose_class_has_an_axis(name, reduction):
     assert_close(gradient, expected)
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    "args",
+    [
+        (r(3, 0), r(3, 0)),
+        (r(3, 0, 2), r(3, 0, 2)),
+        (r(0), r(0)),
+        (r(0, 0), classes(0)),
+        (r(3, 0), torch.full((3,), -100)),
+    ],
+    ids=op_db.describe,
+)
+def test_cross_entropy_of_no_classes(args, reduction):
+    ours, theirs = both("cross_entropy")
+    for weight in (None, r(0)):
+        options = {"reduction": reduction, "label_smoothing": 0.2, "weight": weight}
+        check_function(ours, theirs, args, options)
+
+
 def test_every_target_ignored():
     for name in ("cross_entropy", "nll_loss"):
         for reduction in REDUCTIONS:
