@@ -118,7 +118,7 @@ def _call(n, input, indices, kernel_size, stride, padding, output_size):
     pads = per_axis(padding, n)
     sizes = _sizes(input, kernel, steps, pads, output_size)
     _check(n, input, indices, steps, pads)
-    if known(indices):
+    if known(indices) and 0 not in sizes:  # Torch has nowhere to write, and does not look.
         _check_positions(indices, sizes)
     return _unpool(input, indices, sizes=sizes)
 
@@ -136,7 +136,7 @@ def _unpool(input: jax.Array, indices: jax.Array, *, sizes: tuple[int, ...]) -> 
 
         return jax.vmap(plane)(values.reshape(planes), indices.reshape(planes))
 
-    if not input.size:
+    if not input.size or 0 in sizes:
         return jnp.zeros((*lead, *sizes), input.dtype)
     output = graft(back("set", jax.lax.stop_gradient(input)), back("add", input))
     return output.reshape(*lead, *sizes)

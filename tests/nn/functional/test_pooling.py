@@ -211,6 +211,18 @@ def test_max_unpool_is_the_way_back(n):
             check_function(ours, theirs, (values[0], positions[0], *window))
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_max_unpool_to_nothing_looks_at_no_position(n):
+    ours, theirs = getattr(F, f"max_unpool{n}d"), getattr(T, f"max_unpool{n}d")
+    x = r(1, 2, *(3,) * (n - 1), 2)
+    options = {"kernel_size": 1, "padding": (*(0,) * (n - 1), 1)}
+    for position in (2, -2):
+        positions = torch.full(x.shape, position)
+        check_function(ours, theirs, (x, positions), options, gradient=False)
+        jitted = jax.jit(functools.partial(ours, **options))
+        assert_close(jitted(*to_jax((x, positions))), theirs(x, positions, **options))
+
+
 def test_max_unpool_under_jit_leaves_out_what_has_no_place():
     values, positions = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[-1, 2, 6]])
     np.testing.assert_array_equal(
