@@ -211,7 +211,7 @@ def _multi_head(
     q, k, v = (_to_heads(x, num_heads, batch_first) for x in projected)
     k = _completed(k, static[0], extra[0], add_zero_attn)
     v = _completed(v, static[1], extra[1], add_zero_attn)
-    added = _merged(mask, padding, q.shape[0], (extra[0] is not None) + add_zero_attn)
+    added = _merged(mask, padding, num_heads, (extra[0] is not None) + add_zero_attn)
     if need_weights:
         scores = (q * jnp.asarray(math.sqrt(1 / q.shape[-1]), q.dtype)) @ k.swapaxes(-1, -2)
         weights = softmax(scores if added is None else scores + added, -1)
@@ -275,11 +275,11 @@ def _completed(x: jax.Array, static: Optional, learned: Optional, add_zero: bool
     return jnp.concatenate(parts, 2) if len(parts) > 1 else parts[0]
 
 
-def _merged(mask: Optional, padding: Optional, batch: int, extra: int) -> Optional:
+def _merged(mask: Optional, padding: Optional, num_heads: int, extra: int) -> Optional:
     """What the scores ``(N, heads, L, S)`` get added; nothing for the extra keys."""
     parts = []
     if mask is not None:
-        parts.append(mask if mask.ndim == 2 else mask.reshape(batch, -1, *mask.shape[1:]))
+        parts.append(mask if mask.ndim == 2 else mask.reshape(-1, num_heads, *mask.shape[1:]))
     if padding is not None:
         parts.append(padding[:, None, None])
     widened = [jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, extra)]) for x in parts]

@@ -331,6 +331,20 @@ def test_multi_head_refusals(changes):
     )
 
 
+@pytest.mark.parametrize("mask", [r(0, 3, 5), r(0, 3, 5).bool()], ids=["added", "hidden"])
+def test_an_empty_batch_with_a_mask_for_each_head(mask):
+    empty = {"query": r(3, 0, 4), "key": r(5, 0, 4), "value": r(5, 0, 4)}
+    arguments = projected(**empty, attn_mask=mask)
+    ours, theirs = F.multi_head_attention_forward, T.multi_head_attention_forward
+    for average in (True, False):
+        options = {"average_attn_weights": average}
+        check_function(ours, theirs, (), {**arguments, **options}, gradient=False)
+    # Torch's kernel without weights cannot guess the heads of nothing.
+    output, weights = ours(**to_jax(arguments), need_weights=False)
+    assert output.shape == (3, 0, 4)
+    assert weights is None
+
+
 def test_masks_of_two_dtypes_warn():
     arguments = projected(attn_mask=r(3, 5), key_padding_mask=PADDING)
     texts = []
