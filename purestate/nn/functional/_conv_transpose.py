@@ -173,9 +173,17 @@ def _conv_transpose(
         (taps - pad, taps - pad + more)
         for taps, pad, more in zip(reach, padding, output_padding, strict=True)
     ]
-    if batched.shape[0]:  # torch lets an empty batch through
-        _check_geometry(batched, weight, stride, output_padding, dilation, pads)
+    sizes = [
+        (size - 1) * step + 1 + sum(pad) - taps
+        for size, step, pad, taps in zip(batched.shape[2:], stride, pads, reach, strict=True)
+    ]
+    if batched.shape[0]:
+        _check_geometry(batched, weight, stride, output_padding, dilation, sizes)
+    else:
+        _check_empty(weight, groups, sizes)
     _check_dtypes(input, weight, bias, n)
+    if not batched.shape[0]:  # of a shape that no convolution need have
+        return jnp.zeros((0, groups * weight.shape[1], *sizes), input.dtype)
     output = _convolve_transposed(batched, weight, stride, pads, groups, dilation)
     if bias is not None:
         output = output + bias.reshape(-1, *(1,) * n).astype(output.dtype)
@@ -256,13 +264,9 @@ def _check_geometry(
     stride: tuple[int, ...],
     output_padding: tuple[int, ...],
     dilation: tuple[int, ...],
-    pads: Sequence[tuple[int, int]],
+    output: Sequence[int],
 ) -> None:
     sizes, kernel = input.shape[2:], weight.shape[2:]
-    output = [
-        (size - 1) * step + 1 + sum(pad) - gap * (taps - 1)
-        for size, step, pad, gap, taps in zip(sizes, stride, pads, dilation, kernel, strict=True)
-    ]
     one = (1,) if len(kernel) == 1 else ()
     zero = (0,) if len(kernel) == 1 else ()
     sizes, kernel, output = (*one, *sizes), (*one, *kernel), (*one, *output)
@@ -302,6 +306,26 @@ def _check_geometry(
         raise RuntimeError(
             f"Given input size per channel: ({' x '.join(map(str, sizes))}). Calculated output "
             f"size per channel: ({' x '.join(map(str, output))}). Output size is too small"
+        )
+
+
+def _check_empty(weight: jax.Array, groups: int, sizes: Sequence[int]) -> None:
+    """What torch refuses of an empty batch: only what its view of nothing as the output does."""
+    if weight.size == 0:
+        raise IndexError("select(): index 0 out of range for tensor of size [0] at dimension 0")
+    one = (1,) if len(sizes) == 1 else ()
+    shape = [0, groups * weight.shape[1], *one, *sizes]
+    for place, size in enumerate(shape):
+        if size < -1:
+            raise RuntimeError(
+                f"invalid shape dimension {size} at index {place} of shape {listed(shape)}"
+            )
+        if -1 in shape[:place] and size == -1:
+            raise RuntimeError("only one dimension can be inferred")
+    if -1 in shape:
+        raise RuntimeError(
+            f"cannot reshape tensor of 0 elements into shape {listed(shape)} because the unspecified "
+            "dimension size -1 can be any value and is ambiguous"
         )
 
 

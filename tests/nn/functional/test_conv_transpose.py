@@ -8,7 +8,7 @@ import torch.nn.functional as T
 
 from purestate.nn import functional as F
 from tests.oracles import op_db
-from tests.parity import check_error, check_function, to_jax
+from tests.parity import check_error, check_function, raised, to_jax
 
 
 def r(*shape, dtype=torch.float32):
@@ -83,6 +83,35 @@ def test_the_bias_of_three_axes_is_not_cast():
 
 def test_an_empty_batch():
     check_function(F.conv_transpose2d, T.conv_transpose2d, (r(0, 4, 4, 4), W, r(2), 2))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("size", [0, 1, 2])
+@pytest.mark.parametrize("stride", [1, 3, 4])
+@pytest.mark.parametrize("padding", [0, 1, 2, 3])
+def test_the_sizes_of_an_empty_batch(n, size, stride, padding):
+    """Torch computes them without a convolution, and they may be none that one has."""
+    options = {"stride": stride, "padding": padding}
+    ours, theirs = getattr(F, f"conv_transpose{n}d"), getattr(T, f"conv_transpose{n}d")
+    weight = r(1, 2, *(3,) * n)
+    for args in [(r(0, 1, *(2,) * (n - 1), size), weight), (r(0, 1, *(size,) * n), weight)]:
+        if raised(lambda args=args: theirs(*args, **options)):
+            check_error(
+                lambda args=args: ours(*to_jax(args), **options),
+                lambda args=args: theirs(*args, **options),
+            )
+        else:
+            check_function(ours, theirs, args, options)
+
+
+def test_an_empty_batch_with_an_empty_kernel():
+    for weight in (r(4, 0, 3, 3), r(4, 2, 0, 3)):
+        args = (r(0, 4, 4, 4), weight)
+        check_error(
+            lambda args=args: F.conv_transpose2d(*to_jax(args)),
+            lambda args=args: T.conv_transpose2d(*args),
+        )
+    check_function(F.conv_transpose2d, T.conv_transpose2d, (r(0, 4, 4, 4), W), {"dilation": 0})
 
 
 def test_no_batch():
