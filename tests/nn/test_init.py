@@ -164,6 +164,15 @@ def test_nothing_to_draw_warns():
             library.Linear(3, 0)
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0,), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize("name", ["kaiming_normal", "kaiming_uniform"])
+def test_of_nothing_no_fan_is_asked(name, shape):
+    ours, theirs = getattr(nn.init, name)(), getattr(torch.nn.init, f"{name}_")
+    for call in (lambda: ours(KEY, shape, jnp.float32), lambda: theirs(torch.empty(shape))):
+        with pytest.warns(UserWarning, match="Initializing zero-element tensors is a no-op"):
+            assert call().shape == shape
+
+
 def test_fans_of_a_transposed_convolution_are_swapped():
     """Row 163: the second axis counts as the input, whatever the layer is."""
     theirs = torch.nn.ConvTranspose2d(4, 6, 3).weight

@@ -71,7 +71,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def warn_if_empty(shape: Sequence[int]) -> bool:
-    """Whether there is nothing to draw; warns as torch does."""
+    """Whether there is nothing to draw, and no fan need be; warns as torch does."""
     if 0 in shape:
         warn("Initializing zero-element tensors is a no-op")
         return True

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from purestate.nn.init import _draw
-from purestate.nn.init._fans import calculate_gain, correct_fan, fan_in_and_fan_out
+from purestate.nn.init._fans import calculate_gain, correct_fan, fan_in_and_fan_out, warn_if_empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +139,8 @@ class kaiming_uniform:
     nonlinearity: str = "leaky_relu"
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        if warn_if_empty(shape):
+            return jnp.zeros(shape, dtype)
         gain = calculate_gain(self.nonlinearity, self.a)
         bound = math.sqrt(3.0) * gain / math.sqrt(correct_fan(shape, self.mode))
         return _draw.uniform(key, shape, dtype, -bound, bound)
@@ -153,6 +155,8 @@ class kaiming_normal:
     nonlinearity: str = "leaky_relu"
 
     def __call__(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        if warn_if_empty(shape):
+            return jnp.zeros(shape, dtype)
         std = calculate_gain(self.nonlinearity, self.a) / math.sqrt(correct_fan(shape, self.mode))
         return _draw.normal(key, shape, dtype, 0.0, std)
 
