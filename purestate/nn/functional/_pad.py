@@ -132,6 +132,9 @@ def _pad_self(input: jax.Array, *, amounts: tuple[int, ...], mode: str) -> jax.A
         _check_circular(input, pairs)
     else:
         _check_edges(input, pairs, mode)
+    sizes = [size + sum(pair) for size, pair in zip(input.shape[::-1], pairs, strict=False)][::-1]
+    if 0 in sizes:  # XLA aborts on some slices of what ends empty.
+        return jnp.zeros((*input.shape[: -len(pairs)], *sizes), input.dtype)
     pad_axis = {"reflect": _reflect, "replicate": _replicate, "circular": _circular}[mode]
     for place, (low, high) in enumerate(pairs, start=1):
         axis = input.ndim - place
@@ -173,15 +176,16 @@ def _circular(x: jax.Array, low: int, high: int, axis: int) -> jax.Array:
 
 
 def _check_circular(input: jax.Array, pairs: list[Pair]) -> None:
-    for axis, (low, high) in enumerate(pairs, start=1):
-        size = input.shape[-axis]
+    wrapping = "Padding value causes wrapping around more than once."
+    axes = list(zip(input.shape[-len(pairs) :], reversed(pairs), strict=True))
+    for size, (low, high) in axes:
         if max(low, high) > size:
-            raise RuntimeError("Padding value causes wrapping around more than once.")
+            raise RuntimeError(wrapping)
         if size + low + high < 0:
             raise RuntimeError("Negative padding value is resulting in an empty dimension")
-        left = size + min(low, 0) + min(high, 0)
-        if max(low, high) > left:
-            raise RuntimeError("Padding value causes wrapping around more than once.")
+    for size, (low, high) in axes:  # where torch returns memory as it was
+        if max(low, high) > size + min(low, 0) + min(high, 0):
+            raise RuntimeError(wrapping)
 
 
 def _check_edges(input: jax.Array, pairs: list[Pair], mode: str) -> None:
@@ -206,7 +210,7 @@ def _check_edges(input: jax.Array, pairs: list[Pair], mode: str) -> None:
             )
     sizes = list(input.shape[-n:])
     output = [size + sum(pair) for size, pair in zip(sizes, reversed(pairs), strict=True)]
-    if min(output) < 1:
+    if max(output) < 1:
         names = "DHW"[-n:]
         before = ", ".join(f"{a}: {size}" for a, size in zip(names, sizes, strict=True))
         after = " ".join(f"{a}: {size}" for a, size in zip(names, output, strict=True))
@@ -215,3 +219,8 @@ def _check_edges(input: jax.Array, pairs: list[Pair], mode: str) -> None:
         elif n == 2 and mode == "replicate":
             before += " "
         raise RuntimeError(f"input ({before}) is too small. Calculated output {after}")
+    if min(output) < 0:
+        negative, shape = next(size for size in output if size < 0), (*input.shape[:-n], *output)
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {negative}: {listed(shape)}"
+        )

@@ -9,6 +9,7 @@ import torch.nn.functional as T
 from jax.test_util import check_grads
 
 from purestate.nn import functional as F
+from tests.oracles import op_db
 from tests.parity import assert_close, check_function, to_jax
 
 
@@ -201,6 +202,24 @@ def test_adaptive_pool_bins_do_not_leak():
 def test_negative_padding(mode, pad):
     shape = (2, 3, 4) if len(pad) == 2 else (1, 2, 3, 4)
     check_function(F.pad, T.pad, (x(*shape), pad, mode))
+
+
+@pytest.mark.parametrize(
+    ("shape", "pad", "mode"),
+    [
+        ((1, 4, 2), (-2, 0, -1, 1), "replicate"),
+        ((1, 1, 2), (-1, 2, 0, -1), "replicate"),
+        ((2, 2, 1, 2), (2, 3, 0, -1), "replicate"),
+        ((1, 4, 4, 4, 2), (0, -2, -4, 0, 0, 0), "replicate"),
+        ((1, 4, 4, 2), (-2, 0, 0, 0), "reflect"),
+        ((1, 4, 4, 4, 2), (0, -2, -4, 0, 0, 0), "reflect"),
+        ((2, 2, 2), (-2, 0), "circular"),
+    ],
+    ids=op_db.describe,
+)
+def test_cropping_to_nothing(shape, pad, mode):
+    """One of several axes may end empty."""
+    check_function(F.pad, T.pad, (x(*shape), pad, mode), gradient=False)
 
 
 def test_pad_value_is_cast():
