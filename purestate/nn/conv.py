@@ -25,6 +25,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d"]
 class _ConvNd(Module):
     weight: Any
     bias: Any
+    _convolve: Any
 
     def __init__(
         self,
@@ -78,12 +79,11 @@ class _ConvNd(Module):
 
     def _conv_forward(self, input: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Array:
         """Torch's seam for subclasses that compute their own weight."""
-        convolve = (conv1d, conv2d, conv3d)[len(self.kernel_size) - 1]
         padding = self.padding
         if self.padding_mode != "zeros":
             input = pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return self._convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         """As torch prints it."""
@@ -152,6 +152,8 @@ class Conv1d(_ConvNd):
         ``(N, C_in, L)`` to ``(N, C_out, L_out)``, or both without ``N``.
     """
 
+    _convolve = staticmethod(conv1d)
+
     def __init__(
         self,
         in_channels: int,
@@ -208,6 +210,8 @@ class Conv2d(_ConvNd):
         RuntimeError: In a call, when the sizes do not fit or the dtypes differ.
     """
 
+    _convolve = staticmethod(conv2d)
+
     def __init__(
         self,
         in_channels: int,
@@ -243,6 +247,8 @@ class Conv3d(_ConvNd):
     Shape:
         ``(N, C_in, D, H, W)`` to ``(N, C_out, D_out, H_out, W_out)``, or both without ``N``.
     """
+
+    _convolve = staticmethod(conv3d)
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Constructors: the same repr, names, order, shapes and refusals as torch; and what is drawn."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -267,4 +268,15 @@ def test_flatten_refused_as_torch(options, ndim):
     check_error(
         lambda: nn.Flatten(*options)(jnp.ones((1,) * ndim)),
         lambda: torch.nn.Flatten(*options)(torch.ones((1,) * ndim)),
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (4, 4), (1, 3, 4, 4), (1, 3, 4, 4, 4)], ids=str)
+def test_a_kernel_of_too_many_axes_is_refused_in_the_call(shape):
+    """By the convolution that the class is named for."""
+    kernel: Any = (2, 2, 2)
+    layer = ps.init(nn.Conv2d(3, 4, kernel), 0)
+    check_error(
+        lambda: layer(jnp.zeros(shape)),
+        lambda: torch.nn.Conv2d(3, 4, kernel)(torch.zeros(shape)),
     )
