@@ -82,6 +82,8 @@ def calls(rnn, ones, array):
         "no sequences": lambda: rnn.pad_sequence([]),
         "not arrays": lambda: rnn.pad_sequence([1, 2]),
         "trailing axes": lambda: rnn.pad_sequence([ones(3, 2), ones(2, 3)]),
+        "a scalar first": lambda: rnn.pad_sequence([ones(), ones(2)]),
+        "a scalar later": lambda: rnn.pad_sequence([ones(2), ones()]),
         "side": lambda: rnn.pad_sequence([ones(3, 2), ones(2, 2)], padding_side="x"),
         "nothing to pack": lambda: rnn.pack_sequence([]),
         "sequences out of order": lambda: rnn.pack_sequence([ones(2), ones(3)]),

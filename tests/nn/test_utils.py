@@ -298,6 +298,23 @@ def test_fusion_refused_as_torch(name, layer, norm, options, training):
     )
 
 
+def test_fusion_of_a_transposed_convolution_in_groups_is_refused_as_torch():
+    check_error(
+        lambda: utils.fuse_conv_bn_eval(
+            *(
+                bridge.eval(ps.init(layer, 0))
+                for layer in (nn.ConvTranspose2d(4, 4, 2, groups=2), nn.BatchNorm2d(4))
+            ),
+            transpose=True,
+        ),
+        lambda: theirs_utils.fuse_conv_bn_eval(
+            torch.nn.ConvTranspose2d(4, 4, 2, groups=2).eval(),
+            torch.nn.BatchNorm2d(4).eval(),
+            transpose=True,
+        ),
+    )
+
+
 def test_skip_init():
     model = utils.skip_init(nn.Sequential, nn.Linear(2, 3), nn.BatchNorm1d(3))
     assert all(isinstance(leaf, ps.AbstractArray) for leaf in jax.tree.leaves(model))

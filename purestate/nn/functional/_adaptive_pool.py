@@ -129,6 +129,6 @@ def _check(input: jax.Array, sizes: tuple[int, ...]) -> None:
             f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "
             f"has sizes {listed(shape)} with dimension {shape.index(0, first)} being empty"
         )
-    if not jnp.issubdtype(input.dtype, jnp.inexact):
+    if not jnp.issubdtype(input.dtype, jnp.inexact) and (n == 3 or 0 not in sizes):
         kernel = "adaptive_avg_pool3d_cpu" if n == 3 else name
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(input.dtype)}'")

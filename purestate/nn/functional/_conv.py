@@ -259,8 +259,6 @@ def _check_options(
         raise RuntimeError("non-positive stride is not supported")
     if any(step < 0 for step in dilation):
         raise RuntimeError("dilation should be greater than zero")
-    if any(step == 0 for step in dilation):
-        raise RuntimeError(f"dilation should be greater than zero, but got {listed(dilation)}")
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
 
@@ -320,10 +318,12 @@ def _check_sizes(input: jax.Array, weight: jax.Array, dilation: tuple[int, ...])
             f"{listed((*input.shape[:2], *sizes))}"
         )
     if 0 in kernel:
-        if max(dilation) > 1:
+        if any(step != 1 for step in dilation):
             got = f" {listed(kernel)}"
         elif len(kernel) == 3:
             got = f": {' x '.join(map(str, kernel))} (TxHxW)"
         else:
             got = f" kernel_height: {kernel[0]} kernel_width: {kernel[1]}"
         raise RuntimeError(f"kernel size should be greater than zero, but got{got}")
+    if 0 in dilation:
+        raise RuntimeError(f"dilation should be greater than zero, but got {listed((*one, *dilation))}")

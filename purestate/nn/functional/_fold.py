@@ -113,6 +113,8 @@ def _unfold(
     input: jax.Array, *, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair
 ) -> jax.Array:
     _check_options(kernel, dilation, padding, stride, ("kernel", "dilation", "pad", "stride"))
+    if not input.ndim:
+        raise IndexError("Dimension specified as 1 but tensor has no dimensions")
     if input.ndim < 3:
         raise IndexError(
             f"Dimension out of range (expected to be in range of [-{input.ndim}, {input.ndim - 1}], "

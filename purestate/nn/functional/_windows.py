@@ -109,6 +109,8 @@ def check_input(name: str, shape: Sequence[int], n: int) -> None:
             )
         if name != "avg_pool2d":
             raise RuntimeError(f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input")
+        if not shape:
+            raise IndexError("Dimension specified as -3 but tensor has no dimensions")
         if len(shape) < 3:
             raise IndexError(
                 f"Dimension out of range (expected to be in range of [-{len(shape)}, "

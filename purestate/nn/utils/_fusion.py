@@ -12,6 +12,7 @@ from jax import lax
 
 from purestate._edit import edit
 from purestate._parameter import Parameter
+from purestate.nn.functional._shapes import broadcast
 
 
 __all__ = [
@@ -76,7 +77,9 @@ def fuse_conv_bn_weights(
     if transpose:
         shape[:2] = [1, -1]
     scale, bias = _scale_and_bias(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
-    return (conv_w * scale.reshape(shape)).astype(conv_w.dtype), bias
+    scale = scale.reshape(shape)
+    broadcast(conv_w.shape, scale.shape)  # The channels of a transposed weight are those of a group.
+    return (conv_w * scale).astype(conv_w.dtype), bias
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:

@@ -291,6 +291,10 @@ def pad_sequence(
             raise TypeError(
                 f"expected Tensor as element {place} in argument 0, but got {type(array).__name__}"
             )
+    if not arrays[0].ndim:
+        raise RuntimeError("ArrayRef: invalid slice, N = 1; size = 0")
+    if not all(array.ndim for array in arrays):
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     if padding_side not in ("left", "right"):
         raise RuntimeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     return _padded_stack(arrays, batch_first, padding_value, padding_side == "left")

@@ -113,6 +113,14 @@ def test_conv(name, args, kwargs):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_dilation_of_zero(n):
+    """Sizes are checked before it."""
+    name, x, weight = f"conv{n}d", r(1, 3, *(4,) * n), r(4, 3, *(2,) * n)
+    for args in [(x, weight), (x[:, :2], weight), (x[..., :0], weight), (x, weight[..., :0])]:
+        both(name, args, {"dilation": 0})
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
 def test_conv_of_nothing(n):
     name, x, zeros = f"conv{n}d", r(2, 3, *(4,) * n), (0,) * n
     both(name, (r(2, 3, *(4,) * (n - 1), 0), r(2, 3, *(3,) * n)), {"padding": 2})
@@ -244,7 +252,7 @@ def test_pooling(name, kernel, options):
 @pytest.mark.parametrize("name", POOLS)
 def test_pooling_input(name):
     n = int(name[-2])
-    for shape in [(4,) * n, (2, 2, 2, *(4,) * n), (2, 0, *(4,) * n), (2, 2, *(0,) * n)]:
+    for shape in [((),), (4,) * n, (2, 2, 2, *(4,) * n), (2, 0, *(4,) * n), (2, 2, *(0,) * n)]:
         both(name, (r(*shape), 2), {})
 
 

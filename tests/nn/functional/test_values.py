@@ -190,6 +190,13 @@ def test_integer_pooling():
     check_function(F.max_pool2d, T.max_pool2d, (values, 2, 1, 1))
 
 
+@pytest.mark.parametrize(("shape", "size"), [((2, 2, 2), 0), ((2, 2, 2, 2), (0, 1))], ids=str)
+def test_an_adaptive_mean_of_bytes_into_no_bins(shape, size):
+    """There is no kernel for them, and none is asked."""
+    name = f"adaptive_avg_pool{len(shape) - 2}d"
+    check_function(getattr(F, name), getattr(T, name), (torch.zeros(shape, dtype=torch.uint8), size))
+
+
 def test_adaptive_pool_bins_do_not_leak():
     """An infinite entry reaches only the bins that hold it."""
     values = x(1, 1, 5, 7)
