@@ -65,6 +65,14 @@ def test_windows_of_one_entry_have_positions(n, kernel):
         assert_close(mapped, getattr(T, name)(x, **options))
 
 
+def test_the_position_of_a_window_of_padding():
+    x = torch.zeros(2, 1, 2, 7)
+    options: Any = (3, None, 1, 2, True, True)
+    values, positions = T.max_pool3d(x, *options)
+    assert_close(F.max_pool3d(to_jax(x), *options), (values, torch.full_like(positions, -1)))
+    assert (positions >= x[0].numel()).all()
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_adaptive_max_pool_chooses_as_torch(n):
     name = f"adaptive_max_pool{n}d"
