@@ -16,6 +16,7 @@ Figures and what was tried: docs/design/0013
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator
 
 import jax
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from purestate.nn.functional._dtypes import is_half, widen
+from purestate.nn.functional._forms import all_known, merging_pays
 from purestate.nn.functional._transposed import with_cotangents
 
 
@@ -56,11 +58,15 @@ def choose(
     if groups == shape[1] == kernel[0] and groups > 1 and math.prod(taps) <= TAPS:
         return functools.partial(depthwise, stride=stride, pads=pads, dilation=dilation)
     pointwise = math.prod(taps) == 1
-    starved = any(size < count for size, count in zip(outputs, taps, strict=True))
-    inflation = math.prod(outputs) * math.prod(taps) / math.prod(shape[2:])
-    if pointwise or (starved and inflation <= INFLATION):
+    if pointwise or (all_known(*outputs) and _starved(shape[2:], outputs, taps)):
         return functools.partial(columns, stride=stride, pads=pads, dilation=dilation, groups=groups)
     return None
+
+
+def _starved(inputs: Ints, outputs: Ints, taps: Ints) -> bool:
+    """Whether an output is smaller than the kernel, and columns take no more memory than they may."""
+    inflation = math.prod(outputs) * math.prod(taps) / math.prod(inputs)
+    return inflation <= INFLATION and any(map(operator.lt, outputs, taps))
 
 
 def columns(
@@ -73,13 +79,18 @@ def columns(
     padded = _padded(jnp.moveaxis(input, 1, 0), pads)
     slices = [_tap(padded, at, sizes, stride, dilation) for at in _positions(taps)]
     stacked = jnp.stack(slices, 1) if len(slices) > 1 else slices[0]
-    rows = weight.shape[0] // groups
-    product = jnp.matmul(
-        weight.reshape(groups, rows, -1) if groups > 1 else weight.reshape(rows, -1),
-        stacked.reshape(*((groups,) if groups > 1 else ()), channels // groups * len(slices), -1),
+    blocks = (groups,) if groups > 1 else ()
+    rows, length = weight.shape[0] // groups, channels // groups * len(slices)
+    places = (math.prod((batch, *sizes)),) if merging_pays() else (batch, *sizes)
+    over, each = len(blocks), tuple(range(len(blocks)))
+    product = lax.dot_general(
+        weight.reshape(*blocks, rows, length),
+        stacked.reshape(*blocks, length, *places),
+        (((over + 1,), (over,)), (each, each)),
         preferred_element_type=jnp.float32 if is_half(input.dtype) else None,
     )
-    return jnp.moveaxis(product.astype(input.dtype).reshape(-1, batch, *sizes), 1, 0)
+    output = product.astype(input.dtype).reshape(groups * rows, batch, *sizes)
+    return jnp.moveaxis(output, 1, 0)
 
 
 def depthwise(

@@ -1,8 +1,7 @@
-"""The linear map, as one two-dimensional product.
+"""The linear map, as one product.
 
-Leading axes are flattened before the product. The result is the same, but the derived gradient of
-the weight is then a plain matrix product too; differentiating the product of a 3-D input gives a
-contraction over two axes, which XLA runs at half the speed on the CPU.
+On one CPU device leading axes are flattened before it. The result is the same, but the derived gradient
+of the weight is then a plain matrix product too. Elsewhere they stay, and with them their sharding.
 """
 
 import math
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from purestate.nn.functional._dtypes import cpp_type, scalar_type
+from purestate.nn.functional._forms import merging_pays
 from purestate.nn.functional._options import listed
 
 
@@ -37,11 +37,11 @@ def linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -
         RuntimeError: The sizes do not fit, or the dtypes differ.
     """
     _check(input, weight, bias)
-    rows = math.prod(input.shape[:-1])
-    flat = input.reshape(rows, input.shape[-1])
-    # (rows, in) x (out, in) -> (rows, out), or (rows, in) x (in,) -> (rows,)
-    output = lax.dot_general(flat, weight, (((1,), (weight.ndim - 1,)), ((), ())))
-    output = output.reshape(*input.shape[:-1], *weight.shape[:-1])
+    merged = merging_pays()
+    left = input.reshape(math.prod(input.shape[:-1]), input.shape[-1]) if merged else input
+    # (*, in) x (out, in) -> (*, out), or (*, in) x (in,) -> (*,)
+    output = lax.dot_general(left, weight, (((left.ndim - 1,), (weight.ndim - 1,)), ((), ())))
+    output = output.reshape(*input.shape[:-1], *weight.shape[:-1]) if merged else output
     return output if bias is None else output + bias
 
 

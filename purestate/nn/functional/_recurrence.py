@@ -14,12 +14,14 @@ Figures, and what else was tried: ``docs/design/0011-recurrent-layers-on-the-cpu
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from purestate.nn.functional._forms import all_known, merging_pays
 from purestate.nn.functional._gates import Arrays, Gates
 from purestate.nn.functional._tangents import moves
 
@@ -82,6 +84,8 @@ def _run(
 ) -> tuple[jax.Array, Arrays, Any]:
     """The outputs, the last state, and for each step ``(what a projection read, slopes)``."""
     operands = xs, start, weights, kept
+    if not all_known(xs.shape[0]):
+        return _block(gates, is_reverse, 1, *operands)
     return lax.platform_dependent(
         *operands,
         cpu=functools.partial(_in_blocks, gates, is_reverse),
@@ -109,7 +113,7 @@ def _block(
             after = _chosen(kept, after, state)
         return after, (after[0], h, slopes)
 
-    from_inputs = _steps(weights.from_input(_columns(xs)), xs)
+    from_inputs = _plus(_product(weights.w_ih, xs), weights.b_ih)
     steps = from_inputs, kept
     last, (ys, unprojected, slopes) = lax.scan(step, start, steps, reverse=is_reverse, unroll=unroll)
     return ys, last, (unprojected, slopes)
@@ -167,7 +171,7 @@ def _rule(gates: Gates, is_reverse: bool, primals: Any, tangents: Any) -> tuple[
     nothing = jnp.zeros_like(ys, shape=(ys.shape[0], *w_hh.shape[:1], ys.shape[2]))
     from_input = _change(nothing, d_weights.w_ih, xs, d_weights.b_ih)
     if moves(d_xs):
-        from_input = from_input + _steps(_fast_transposed(weights.w_ih)(_columns(d_xs)), xs)
+        from_input = from_input + _at_once(_fast_transposed(weights.w_ih), d_xs)
     from_state = _change(nothing, d_weights.w_hh, before, d_weights.b_hh)
     shares = gates.join(from_input, from_state)
     projected = _product(d_weights.w_hr, unprojected) if moves(d_weights.w_hr) else None
@@ -213,9 +217,19 @@ def _steps(columns: jax.Array, like: jax.Array) -> jax.Array:
     return columns.reshape(columns.shape[0], length, batch).swapaxes(0, 1)
 
 
-def _product(tangent: jax.Array, steps: jax.Array) -> jax.Array:
-    """The change of a weight times every step."""
-    return _steps(tangent @ _columns(steps), steps)
+def _at_once(product: Callable[[jax.Array], jax.Array], steps: jax.Array) -> jax.Array:
+    """A product of the features, ``(L, features, N)`` to ``(L, rows, N)``, for all steps at once.
+
+    What multiplies takes features from the last axis but one and puts rows first.
+    """
+    if merging_pays():
+        return _steps(product(_columns(steps)), steps)
+    return product(steps).swapaxes(0, 1)
+
+
+def _product(weight: jax.Array, steps: jax.Array) -> jax.Array:
+    """A weight, or the change of one, times every step."""
+    return _at_once(lambda x: lax.dot_general(weight, x, (((1,), (x.ndim - 2,)), ((), ()))), steps)
 
 
 def _change(nothing: jax.Array, weight: Any, steps: jax.Array, bias: Any) -> jax.Array:
@@ -231,4 +245,4 @@ def _fast_transposed(weight: jax.Array) -> Any:
     needs it in each step, gets an array that was transposed once, before the loop.
     """
     stored = weight.T
-    return lambda x: lax.dot_general(stored, x, (((0,), (0,)), ((), ())))
+    return lambda x: lax.dot_general(stored, x, (((0,), (x.ndim - 2,)), ((), ())))

@@ -72,7 +72,9 @@ def network(
         : gates.states
     ]
     if hx is None:
-        hx = tuple(jnp.zeros(size, input.dtype) for size in sizes)
+        # Of the input, so that on a mesh with explicit axes its batch axis is sharded likewise.
+        none = jnp.zeros_like(input[0, :, :1])
+        hx = tuple(jnp.broadcast_to(none, size) for size in sizes)
     check_state(input, hx, sizes)
     input, hx, grouped = varying_alike((input, hx, grouped))
     kept = None if options.batch_sizes is None else jnp.asarray(is_step(options.batch_sizes))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from purestate.nn.functional import _conv_cpu
 from purestate.nn.functional._conv import convolve
 from purestate.nn.functional._conv_cpu import choose, columns, depthwise
 
@@ -90,8 +91,10 @@ def test_xlas_own_is_kept(shape, kernel, pads, groups):
     assert choose(shape, kernel, ones, pads, ones, groups) is None
 
 
+@pytest.mark.parametrize("merged", [True, False], ids=["merged axes", "axes as they are"])
 @every_case
-def test_values_and_every_derivative(case):
+def test_values_and_every_derivative(monkeypatch, case, merged):
+    monkeypatch.setattr(_conv_cpu, "merging_pays", lambda: merged)
     ours, theirs, arrays = sides(case)
     tangents = tuple(map(jnp.cos, arrays))
 

@@ -85,7 +85,14 @@ def total(function, *args):
     return sum(jnp.sum(leaf * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape)) for leaf in leaves)
 
 
+@pytest.fixture(params=[True, False], ids=["merged axes", "axes as they are"])
+def each_form(request, monkeypatch):
+    """Products as one CPU device gets them, and as all others do."""
+    monkeypatch.setattr(_recurrence, "merging_pays", lambda: request.param)
+
+
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+@pytest.mark.usefixtures("each_form")
 def test_values_and_derivatives(options):
     ours, expected, args = both(*options)
     close(jax.jit(ours)(*args), jax.jit(expected)(*args))
@@ -111,6 +118,7 @@ def test_a_derivative_with_respect_to_some_arguments():
         close(gradients[0](*args), gradients[1](*args), 1e-4)
 
 
+@pytest.mark.usefixtures("each_form")
 def test_hessian_and_reverse_over_reverse():
     ours, expected, (xs, start, weights) = both("gru", False, False, False)
     hessians = [
@@ -142,12 +150,14 @@ def test_all_at_once_is_block_by_block(name, is_reverse):
     close(at_once(*args), in_blocks(*args))
 
 
-def test_each_platform_gets_its_form():
+@pytest.mark.parametrize("merged", [True, False])
+def test_each_platform_gets_its_form(monkeypatch, merged):
     """Lowered for a GPU, the products of the inputs are one product before the loop."""
+    monkeypatch.setattr(_recurrence, "merging_pays", lambda: merged)
     _, start, weights, kept = case(_gates.GRU)
     xs = drawn(LONG, SIZE, BATCH)
     run = jax.jit(functools.partial(recurrence, _gates.GRU, False))
-    whole = f"tensor<{3 * HIDDEN}x{LONG * BATCH}xf32>"
+    whole = f"tensor<{3 * HIDDEN}x{LONG * BATCH if merged else f'{LONG}x{BATCH}'}xf32>"
     assert whole not in run.trace(xs, start, weights, kept).lower(lowering_platforms=("cpu",)).as_text()
     assert whole in run.trace(xs, start, weights, kept).lower(lowering_platforms=("cuda",)).as_text()
 
