@@ -26,6 +26,7 @@ from jax import lax
 
 from purestate.nn.functional._dropout import dropout
 from purestate.nn.functional._dtypes import cpp_type, scalar_type, widen
+from purestate.nn.functional._forms import all_known
 from purestate.nn.functional._options import listed
 from purestate.nn.functional._shapes import broadcast
 from purestate.nn.functional._tangents import moves
@@ -138,6 +139,9 @@ def _causal(
 ) -> jax.Array:
     """Blocks of queries, each with the keys that its last query sees."""
     length, keys = query.shape[-2], key.shape[-2]
+    if not all_known(length, keys):
+        visible = jnp.arange(length)[:, None] >= jnp.arange(keys)
+        return _weighted(query, key, value, _bias(visible, widen(query).dtype), kept, scale)
     blocks = max(1, min(4, length // 128))  # Smaller ones would lose more than they save.
     rows = max(1, -(-length // blocks))
     outputs = []

@@ -18,6 +18,7 @@ import math
 import jax
 from jax import lax
 
+from purestate.nn.functional._forms import all_known
 from purestate.nn.functional._transposed import with_cotangents
 from purestate.nn.functional._varying import varying_alike
 
@@ -45,7 +46,7 @@ def runs_on_one_thread(
 
     The arguments are those of ``_conv_cpu.choose``.
     """
-    if len(stride) != 2 or groups != 1 or stride != (1, 1):
+    if len(stride) != 2 or groups != 1 or stride != (1, 1) or not all_known(*shape):
         return False
     reach = _reach(kernel, dilation)
     if any(not 0 <= pad <= most for most, pair in zip(reach, pads, strict=True) for pad in pair):

@@ -99,23 +99,24 @@ def check_groups(
 ) -> None:
     if input.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
-    shape = listed(input.shape)
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
         raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {shape}"
+            "Expected more than 1 value per channel when training, "
+            f"got input size {listed(input.shape)}"
         )
     if input.shape[1] % num_groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of "
-            f"shape {shape} and num_groups={num_groups}"
+            f"shape {listed(input.shape)} and num_groups={num_groups}"
         )
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.shape != input.shape[1:2]:
             raise RuntimeError(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
-                f"but got {name} of shape {listed(value.shape)} and input of shape {shape}"
+                f"but got {name} of shape {listed(value.shape)} "
+                f"and input of shape {listed(input.shape)}"
             )
 
 

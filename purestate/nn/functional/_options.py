@@ -30,8 +30,8 @@ def expanded(value: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def listed(values: Sequence[int]) -> str:
-    """Sizes as torch prints them: ``[1, 2]``."""
-    return str([int(value) for value in values])
+    """Sizes as torch prints them: ``[1, 2]``; a symbolic size by its name."""
+    return f"[{', '.join(str(int(value) if isinstance(value, int) else value) for value in values)}]"
 
 
 def axis(dim: int, ndim: int) -> int:
