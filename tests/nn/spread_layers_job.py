@@ -44,7 +44,8 @@ def main() -> None:
         return jnp.sum(forward(model, x) ** 2)
 
     def flops(function: Any, *args: Any) -> float:
-        return jax.jit(function).lower(*args).compile().cost_analysis()["flops"]
+        cost: Any = jax.jit(function).lower(*args).compile().cost_analysis()
+        return cost["flops"]
 
     report: dict[str, Any] = {}
     for name, (layer, spec) in layers.items():
@@ -55,7 +56,7 @@ def main() -> None:
         compiled = jax.jit(forward).lower(model, spread).compile()
         both = jax.value_and_grad(loss)
         report[name] = {
-            "gathers": "all-gather" in compiled.as_text(),
+            "gathers": "all-gather" in str(compiled.as_text()),
             "kept": compiled(model, spread).sharding.is_equivalent_to(spread.sharding, 3),
             "share": flops(both, model, spread) / flops(both, model, whole),
         }
@@ -67,6 +68,19 @@ def main() -> None:
                 kept = jax.typeof(jax.eval_shape(forward, model, spread)).sharding.spec[: len(spec)]
                 jax.eval_shape(jax.grad(loss), model, spread)
                 report[name]["explicit"] = kept == tuple(spec)
+        others: list[tuple[Any, tuple[int, ...]]] = [
+            (nn.PixelShuffle(2), (4, 4, 4, 4)),
+            (nn.PixelUnshuffle(2), (4, 4, 4, 4)),
+            (nn.Unfold(2), (4, 4, 4, 4)),
+            (nn.Conv2d(4, 4, 1), (4, 4, 4, 4)),
+            (nn.Conv2d(4, 4, 3, padding=1, groups=2), (4, 4, 2, 2)),
+            (nn.LSTM(4, 4, num_layers=2, bidirectional=True, batch_first=True), (4, 3, 4)),
+        ]
+        for layer, shape in others:
+            model = ps.init(layer, jax.random.key(0))
+            spread = jax.device_put(jnp.ones(shape), NamedSharding(explicit, first))
+            assert jax.typeof(jax.eval_shape(forward, model, spread)).sharding.spec[0] == "d", layer
+            jax.eval_shape(jax.grad(loss), model, spread)
     print(json.dumps(report))
 
 

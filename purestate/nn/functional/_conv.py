@@ -191,7 +191,8 @@ def convolve(
         dimension_numbers=(f"NC{spatial}", f"OI{spatial}", f"NC{spatial}"),
         feature_group_count=groups,
     )
-    on_cpu = choose(*shapes)
+    # What is lowered on a host with an accelerator is for that, and need not be traced twice.
+    on_cpu = choose(*shapes) if jax.default_backend() == "cpu" else None
     if on_cpu is None:
         return native(input, weight)
     return lax.platform_dependent(input, weight, cpu=on_cpu, default=native)

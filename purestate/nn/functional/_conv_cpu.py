@@ -82,6 +82,7 @@ def columns(
     blocks = (groups,) if groups > 1 else ()
     rows, length = weight.shape[0] // groups, channels // groups * len(slices)
     places = (math.prod((batch, *sizes)),) if merging_pays() else (batch, *sizes)
+    stacked = stacked.reshape(channels * len(slices), batch, *sizes)
     over, each = len(blocks), tuple(range(len(blocks)))
     product = lax.dot_general(
         weight.reshape(*blocks, rows, length),

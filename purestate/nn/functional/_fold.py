@@ -182,6 +182,8 @@ def _columns(image: jax.Array, axes: tuple[Axis, Axis]) -> jax.Array:
     blocks = jnp.stack(list(taps(blocks, blocks.ndim - 2, rows)), -3)  # (*, C, kH, oH, W)
     blocks = jnp.stack(list(taps(blocks, blocks.ndim - 1, columns)), -3)  # (*, C, kH, kW, oH, oW)
     values = image.shape[-3] * rows.kernel * columns.kernel
+    # One axis at a time, which JAX also does on a mesh with explicit axes.
+    blocks = blocks.reshape(*image.shape[:-3], values, rows.output, columns.output)
     return blocks.reshape(*image.shape[:-3], values, rows.output * columns.output)
 
 

@@ -132,6 +132,8 @@ def _in_blocks(
     What a block makes of its inputs stays in the cache, where all of it at once would be written to
     memory and read again; and two threads share its product better than narrow ones.
     """
+    if xs.shape[0] < BLOCK:
+        return _block(gates, is_reverse, BLOCK, xs, start, weights, kept)
     whole, rest = divmod(xs.shape[0], BLOCK)
     at = rest if is_reverse else whole * BLOCK
     parts = [jax.tree.map(lambda steps: steps[:at], (xs, kept))]

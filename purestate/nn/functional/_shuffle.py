@@ -1,7 +1,7 @@
 """Moving entries between channels and pixels, or between groups of channels: reshape, transpose.
 
 Each function is three steps: split one axis in two (or two axes each in two), exchange the parts,
-join them again.
+join them again. One axis at a time: on a mesh with explicit axes JAX refuses to reshape two at once.
 """
 
 import functools
@@ -49,7 +49,8 @@ def _pixel_shuffle(input: jax.Array, factor: int) -> jax.Array:
     channels //= factor**2
     blocks = input.reshape(*batch, channels, factor, factor, height, width)
     blocks = jnp.moveaxis(blocks, (-4, -3), (-3, -1))  # (*, C, H, r, W, r)
-    return blocks.reshape(*batch, channels, height * factor, width * factor)
+    rows = blocks.reshape(*batch, channels, height * factor, width, factor)
+    return rows.reshape(*batch, channels, height * factor, width * factor)
 
 
 def pixel_unshuffle(input: jax.Array, downscale_factor: int) -> jax.Array:
@@ -83,7 +84,8 @@ def _pixel_unshuffle(input: jax.Array, factor: int) -> jax.Array:
                 f"input.size({place})={input.shape[place]} is not divisible by {factor}"
             )
     height, width = height // factor, width // factor
-    blocks = input.reshape(*batch, channels, height, factor, width, factor)
+    rows = input.reshape(*batch, channels, height, factor, width * factor)
+    blocks = rows.reshape(*batch, channels, height, factor, width, factor)
     blocks = jnp.moveaxis(blocks, (-3, -1), (-4, -3))  # (*, C, r, r, H, W)
     return blocks.reshape(*batch, channels * factor**2, height, width)
 
