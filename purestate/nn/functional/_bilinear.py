@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from purestate.nn.functional._dtypes import cpp_type
+from purestate.nn.functional._dtypes import cpp_type, plus
 from purestate.nn.functional._options import axis
 
 
@@ -37,7 +37,7 @@ def bilinear(
     # (*, in1) x (out, in1, in2) -> (*, out, in2), and that x (*, in2) -> (*, out)
     half = lax.dot_general(input1, weight, (((input1.ndim - 1,), (1,)), ((), ())))
     output = jnp.einsum("...oj,...j->...o", half, input2)
-    return output if bias is None else output + bias
+    return output if bias is None else plus(output, bias)
 
 
 def _check_sizes(

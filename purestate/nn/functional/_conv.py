@@ -13,7 +13,7 @@ from jax import lax
 
 from purestate.nn.functional._conv_cpu import choose
 from purestate.nn.functional._conv_threads import one_more_row, runs_on_one_thread
-from purestate.nn.functional._dtypes import cpp_type, scalar_type
+from purestate.nn.functional._dtypes import cpp_type, plus, scalar_type
 from purestate.nn.functional._elementwise import check_kernel
 from purestate.nn.functional._options import IntOrInts, expanded, ints, listed
 
@@ -163,7 +163,7 @@ def _conv(
         check_kernel("slow_conv_dilated<>" if max(dilation) > 1 else dense, input)
     output = convolve(batched, weight, stride, pads, dilation, groups)
     if bias is not None:
-        output = output + bias.reshape(-1, *(1,) * n)
+        output = plus(output, bias.reshape(-1, *(1,) * n))
     return output if input.ndim == n + 2 else output[0]
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from purestate.nn.functional._conv import conv1d
-from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._dtypes import plus, scalar_type
 
 
 __all__ = ["conv_tbc"]
@@ -35,8 +35,8 @@ def conv_tbc(input: jax.Array, weight: jax.Array, bias: jax.Array, pad: int = 0)
         return jnp.zeros((steps, input.shape[1], weight.shape[2]), input.dtype)
     padded = lax.pad(input, input.dtype.type(0), ((pad, pad, 0), (0, 0, 0), (0, 0, 0)))
     # (N, C, T), (O, C, K) -> (N, O, T)
-    output = conv1d(padded.transpose(1, 2, 0), weight.transpose(2, 1, 0))
-    return output.transpose(2, 0, 1) + bias.astype(input.dtype)
+    output = conv1d(padded.transpose(1, 2, 0), weight.transpose(2, 1, 0)).transpose(2, 0, 1)
+    return plus(output, bias.astype(input.dtype))
 
 
 def _check(input: jax.Array, weight: jax.Array, bias: jax.Array, pad: int) -> None:

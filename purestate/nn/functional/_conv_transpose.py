@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from purestate.nn.functional._conv import per_axis
-from purestate.nn.functional._dtypes import scalar_type
+from purestate.nn.functional._dtypes import plus, scalar_type
 from purestate.nn.functional._options import IntOrInts, ints, listed
 
 
@@ -186,7 +186,7 @@ def _conv_transpose(
         return jnp.zeros((0, groups * weight.shape[1], *sizes), input.dtype)
     output = _convolve_transposed(batched, weight, stride, pads, groups, dilation)
     if bias is not None:
-        output = output + bias.reshape(-1, *(1,) * n).astype(output.dtype)
+        output = plus(output, bias.reshape(-1, *(1,) * n).astype(output.dtype))
     return output if input.ndim == n + 2 else output[0]
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from purestate.nn.functional._dtypes import scalar_type, widen
+from purestate.nn.functional._dtypes import scalar_type, spread, widen
 from purestate.nn.functional._operands import check_subtraction
 from purestate.nn.functional._options import axis, ints
 from purestate.nn.functional._shapes import broadcast
@@ -45,7 +45,7 @@ def cosine_similarity(x1: jax.Array, x2: jax.Array, dim: int = 1, eps: float = 1
     if not eps >= 0:
         raise RuntimeError(f"eps must be non-negative, got: {eps:g}")
     shape = broadcast(x1.shape, x2.shape)
-    x1, x2 = (jnp.broadcast_to(x, shape) for x in (x1, x2))
+    x1, x2 = (jnp.broadcast_to(spread(x, shape), shape) for x in (x1, x2))
     if not shape:
         axis(dim, 0)
         return cosine_similarity(x1[None], x2[None], 0, eps)
@@ -59,7 +59,8 @@ def _unit(x: jax.Array, dtype: jnp.dtype, dim: int, eps: float) -> jax.Array:
         x = x.astype(dtype)
     norm = vector_norm(x, 2, (dim,), keepdims=True)
     least = jnp.asarray(eps, norm.dtype)
-    return x / jnp.where(norm < least, least + (norm - lax.stop_gradient(norm)), norm)
+    bounded = jnp.where(norm < least, least + (norm - lax.stop_gradient(norm)), norm)
+    return x / spread(bounded, x.shape)
 
 
 def normalize(
@@ -94,7 +95,7 @@ def _normalize(input: jax.Array, p: float, dims: tuple[int, ...], eps: float) ->
             raise RuntimeError(f"dim {dim} appears multiple times in the list of dims")
     norm = vector_norm(input, p, axes, keepdims=True)
     least = jnp.asarray(eps, norm.dtype)
-    return input / jnp.where(norm < least, least, norm)
+    return input / spread(jnp.where(norm < least, least, norm), input.shape)
 
 
 @functools.partial(jax.jit, static_argnames=("p", "eps", "keepdim"))
@@ -118,6 +119,7 @@ def pairwise_distance(
     """
     check_subtraction(x1, x2)
     shape = broadcast(x1.shape, x2.shape)
+    x1, x2 = spread(x1, shape), spread(x2, shape)
     return vector_norm(x1 - x2 + float(eps), p, (max(len(shape), 1) - 1,), keepdim)
 
 

@@ -3,7 +3,8 @@
 Torch never promotes: two arguments of different dtype are an error, and the error names the dtype
 twice over, as a scalar type (``Float``) or as a C++ type (``float``). Half types are the one case
 where the arithmetic is wider than the result: reductions run in float32 and the result is cast back
-(``widen``).
+(``widen``). The gradient of a broadcast is a reduction, too (``plus``,
+``spread``).
 """
 
 import jax
@@ -62,3 +63,25 @@ def is_half(dtype: DTypeLike) -> bool:
 def widen(array: jax.Array) -> jax.Array:
     """The array in the dtype that torch computes reductions in: float32 for half types."""
     return array.astype(jnp.float32) if is_half(array.dtype) else array
+
+
+def plus(output: jax.Array, bias: jax.Array) -> jax.Array:
+    """``output + bias`` for a bias that broadcasts; halves are added in float32.
+
+    As torch does, whose products add the bias before they round; and see :func:`spread`.
+    """
+    if not is_half(output.dtype):
+        return output + bias
+    return (widen(output) + widen(bias)).astype(output.dtype)
+
+
+def spread(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """A half array broadcast to a shape; another one as it is, to be broadcast where it is used.
+
+    The gradient is a sum over all that the array was spread to. JAX sums in the array's dtype, and
+    in bfloat16 such a sum stops at 256 ones; torch sums in float32 and rounds once. The casts cost
+    nothing forward.
+    """
+    if not is_half(array.dtype) or array.shape == shape:
+        return array
+    return jnp.broadcast_to(widen(array), shape).astype(array.dtype)

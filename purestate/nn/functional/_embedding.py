@@ -78,7 +78,8 @@ def _embedding(
     count = weight.shape[0]
     if padding_idx is not None and not -count <= padding_idx < count:
         raise AssertionError("Padding_idx must be within num_embeddings")
-    rows = _rows(weight, input)  # (*, embedding_dim)
+    # Looked up wide, so that the gradients of a row are summed in float32.
+    rows = _rows(widen(weight), input).astype(weight.dtype)  # (*, embedding_dim)
     source = rows
     if padding_idx is not None:
         is_padding = (input == padding_idx % count)[..., None]

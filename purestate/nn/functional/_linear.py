@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from purestate.nn.functional._dtypes import cpp_type, scalar_type
+from purestate.nn.functional._dtypes import cpp_type, plus, scalar_type
 from purestate.nn.functional._forms import merging_pays
 from purestate.nn.functional._options import listed
 
@@ -42,7 +42,7 @@ def linear(input: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -
     # (*, in) x (out, in) -> (*, out), or (*, in) x (in,) -> (*,)
     output = lax.dot_general(left, weight, (((left.ndim - 1,), (weight.ndim - 1,)), ((), ())))
     output = output.reshape(*input.shape[:-1], *weight.shape[:-1]) if merged else output
-    return output if bias is None else output + bias
+    return output if bias is None else plus(output, bias)
 
 
 def _check(input: jax.Array, weight: jax.Array, bias: jax.Array | None) -> None:

@@ -159,15 +159,19 @@ def _chunked(
     batch, classes = input.shape[0], linear_weight.shape[0]
     logits: Any = jax.ShapeDtypeStruct((batch, classes), dtype)
     counts, index, weights = target_weights(logits, target, weight, ignore_index)
+    # Wide outside of the loop, so that the gradients of the chunks are summed in float32.
+    wide_weight = widen(linear_weight)
+    wide_bias = None if linear_bias is None else widen(linear_bias)
 
     @jax.checkpoint
     def losses(chunk: tuple[jax.Array, jax.Array]) -> jax.Array:
         input, index = chunk
         # (rows, in) x (classes, in) -> (rows, classes), summed in float32 for halves
         along = (((1,), (1,)), ((), ()))
+        linear_weight = wide_weight.astype(input.dtype)
         logits = lax.dot_general(input, linear_weight, along, preferred_element_type=dtype)
-        if linear_bias is not None:
-            logits = logits + linear_bias
+        if wide_bias is not None:
+            logits = logits + wide_bias
         picked = jnp.take_along_axis(logits, index[:, None], 1, mode="fill")
         return jax.nn.logsumexp(logits, 1) - picked[:, 0]
 

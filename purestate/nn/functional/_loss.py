@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purestate.nn.functional._dtypes import scalar_type, widen
+from purestate.nn.functional._dtypes import scalar_type, spread, widen
 from purestate.nn.functional._known import known
 from purestate.nn.functional._loss_checks import (
     check_arrays,
@@ -333,7 +333,7 @@ def _binary_logits(
     input, dtype = widen(input), target.dtype
     log_sigmoid = -jnp.logaddexp(-input, 0)
     if pos_weight is not None:
-        log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
+        log_sigmoid = log_sigmoid * ((spread(pos_weight, input.shape) - 1) * target + 1)
     losses = (1 - target) * input - log_sigmoid
     if weight is not None:
         losses = losses * weight

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from purestate.nn.functional._attention import attend
 from purestate.nn.functional._dropout import dropout
+from purestate.nn.functional._dtypes import spread
 from purestate.nn.functional._linear import linear
 from purestate.nn.functional._multi_head_checks import (
     additive_mask,
@@ -269,7 +270,8 @@ def _completed(x: jax.Array, static: Optional, learned: Optional, add_zero: bool
     parts = [x if static is None else static.reshape(batch, heads, static.shape[1], features)]
     one_more = (batch, heads, 1, features)
     if learned is not None:
-        parts.append(jnp.broadcast_to(learned.reshape(1, heads, 1, features), one_more))
+        learned = spread(learned.reshape(1, heads, 1, features), one_more)
+        parts.append(jnp.broadcast_to(learned, one_more))
     if add_zero:
         parts.append(jnp.zeros(one_more, x.dtype))
     return jnp.concatenate(parts, 2) if len(parts) > 1 else parts[0]

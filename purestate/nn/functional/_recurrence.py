@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from purestate.nn.functional._dtypes import plus
 from purestate.nn.functional._forms import all_known, merging_pays
 from purestate.nn.functional._gates import Arrays, Gates
 from purestate.nn.functional._tangents import moves
@@ -204,7 +205,7 @@ def _chosen(kept: jax.Array, after: Arrays, before: Arrays) -> Arrays:
 
 
 def _plus(values: jax.Array, bias: jax.Array | None) -> jax.Array:
-    return values if bias is None else values + bias[:, None]
+    return values if bias is None else plus(values, bias[:, None])
 
 
 def _columns(steps: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from purestate._warning import warn
+from purestate.nn.functional._dtypes import spread
 from purestate.nn.functional._elementwise import absolute
 from purestate.nn.functional._operands import check_cast, check_mean, check_subtraction
 from purestate.nn.functional._reduction import check_floating, reduced, settled
@@ -51,7 +52,7 @@ def mse_loss(
 
 @functools.partial(jax.jit, static_argnames="reduction")
 def _mse(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
-    return _weighted(jnp.square(input - target), weight, reduction)
+    return _weighted(jnp.square(_difference(input, target)), weight, reduction)
 
 
 def l1_loss(
@@ -79,7 +80,7 @@ def l1_loss(
 
 @functools.partial(jax.jit, static_argnames="reduction")
 def _l1(input: jax.Array, target: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
-    return _weighted(absolute(input - target), weight, reduction)
+    return _weighted(absolute(_difference(input, target)), weight, reduction)
 
 
 def smooth_l1_loss(
@@ -113,9 +114,8 @@ def smooth_l1_loss(
     reduction = _checked(input, target, None, reduction, size_average, reduce)
     if beta == 0:
         shape = jnp.broadcast_shapes(input.shape, target.shape)
-        return l1_loss(
-            jnp.broadcast_to(input, shape), jnp.broadcast_to(target, shape), reduction=reduction
-        )
+        input, target = (jnp.broadcast_to(spread(x, shape), shape) for x in (input, target))
+        return l1_loss(input, target, reduction=reduction)
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     check_floating("smooth_l1_cpu", input, target)
@@ -124,7 +124,7 @@ def smooth_l1_loss(
 
 @functools.partial(jax.jit, static_argnames=("reduction", "beta"))
 def _smooth_l1(input: jax.Array, target: jax.Array, reduction: str, beta: float) -> jax.Array:
-    difference = input - target
+    difference = _difference(input, target)
     size = jnp.abs(difference)
     is_far = size >= beta
     near = jnp.where(is_far, 0, difference)  # Far away no slope of the parabola is infinite.
@@ -175,13 +175,19 @@ def _huber(
     reduction: str,
     delta: float,
 ) -> jax.Array:
-    difference = input - target
+    difference = _difference(input, target)
     size = jnp.abs(difference)
     # Each branch is zero, with its slope, where the other holds: infinity is far, NaN is near.
     is_far = size >= delta
-    near, slope = jnp.where(is_far, 0, difference), jnp.where(is_far, delta, 0).astype(size.dtype)
+    near = jnp.where(is_far, 0, difference)
+    slope = jnp.where(is_far, jnp.asarray(delta, size.dtype), 0)
     losses = (0.5 * near * near + slope * (size - 0.5 * slope)).astype(input.dtype)
     return reduced(losses if weight is None else losses * weight, reduction)
+
+
+def _difference(input: jax.Array, target: jax.Array) -> jax.Array:
+    shape = jnp.broadcast_shapes(input.shape, target.shape)
+    return spread(input, shape) - spread(target, shape)
 
 
 def _weighted(losses: jax.Array, weight: jax.Array | None, reduction: str) -> jax.Array:
