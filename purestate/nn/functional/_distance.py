@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from purestate.nn.functional._dtypes import scalar_type, spread, widen
@@ -143,13 +142,23 @@ def pdist(input: jax.Array, p: float = 2.0) -> jax.Array:
         raise RuntimeError("pdist only supports floating-point dtypes")
     if not p >= 0:
         raise RuntimeError("pdist only supports non-negative p values")
-    first, second = np.triu_indices(input.shape[0], 1)
+    first, second = _pairs(input.shape[0])
     difference = input[first] - input[second]
     if input.shape[1] == 0:
         return jnp.zeros(len(first), input.dtype)
     if p == 1:
         return _size(difference).sum(1).astype(input.dtype)
     return _greatest(difference) if p == math.inf else vector_norm(difference, p, (1,))
+
+
+def _pairs(count: int) -> tuple[jax.Array, jax.Array]:
+    """What is ``np.triu_indices(count, 1)``, computed where it runs: it would be a large constant."""
+    rows = jnp.arange(max(count - 1, 0), dtype=jnp.int32)  # the last one is the first of no pair
+    sizes = count - 1 - rows
+    total = count * (count - 1) // 2
+    first = jnp.repeat(rows, sizes, total_repeat_length=total)
+    before = jnp.cumsum(sizes) - sizes
+    return first, jnp.arange(total, dtype=jnp.int32) - before[first] + first + 1
 
 
 def _size(x: jax.Array) -> jax.Array:

@@ -180,3 +180,8 @@ def r(*shape):
 )
 def test_errors(name, args):
     check_error(lambda: getattr(F, name)(*to_jax(list(args))), lambda: getattr(T, name)(*args))
+
+
+def test_the_pairs_of_rows_are_no_constants_of_the_program():
+    sizes = [len(jax.jit(F.pdist).lower(jnp.ones((n, 4))).as_text()) for n in (200, 2000)]
+    assert sizes[1] < 2 * sizes[0]
