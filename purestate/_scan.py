@@ -277,8 +277,7 @@ def _scanned(
 
 def _words(layers: list[_Layer], outer: Call) -> jax.Array:
     """The hash of each node's name: one row a layer, one entry a node."""
-    words = outer.words_of
-    return jnp.stack([jnp.stack([jnp.asarray(words(node)) for node in la.nodes]) for la in layers])
+    return _stacked([[outer.words_of(node) for node in layer.nodes] for layer in layers])
 
 
 def _counts(layers: list[_Layer], outer: Call, draws: dict[int, int]) -> jax.Array:
@@ -291,9 +290,16 @@ def _counts(layers: list[_Layer], outer: Call, draws: dict[int, int]) -> jax.Arr
     """
     rows, earlier = [], Counter[int]()
     for layer in layers:
-        rows.append(jnp.stack([jnp.asarray(outer.drawn(n) + earlier[n]) for n in layer.nodes]))
+        rows.append([outer.drawn(node) + earlier[node] for node in layer.nodes])
         earlier.update({layer.nodes[inner]: count for inner, count in draws.items()})
-    return jnp.stack(rows)
+    return _stacked(rows)
+
+
+def _stacked(rows: list[list[Any]]) -> jax.Array:
+    """One array of all rows: a constant, except within a turn, whose words and counts are traced."""
+    if any(isinstance(entry, jax.Array) for row in rows for entry in row):
+        return jnp.stack([jnp.stack([jnp.asarray(entry) for entry in row]) for row in rows])
+    return jnp.asarray(np.array(rows))
 
 
 def _alike(output: Any, x: Any) -> bool:
