@@ -1,8 +1,10 @@
 """Tells JAX about StateDict, which itself is written without JAX so that files open without it."""
 
+import json
 from typing import Any
 
 import jax
+import jax.export
 
 from bridge._state_dict_type import StateDict
 
@@ -29,4 +31,20 @@ def _unflatten(aux: Any, values: Any) -> StateDict:
     return sd
 
 
+def _to_bytes(aux: Any) -> bytes:
+    return json.dumps(aux).encode()
+
+
+def _from_bytes(data: bytes | bytearray) -> Any:
+    names, versions = json.loads(bytes(data))
+    entries = ((path, tuple((key, value) for key, value in entry)) for path, entry in versions)
+    return tuple(names), tuple(entries)
+
+
 jax.tree_util.register_pytree_with_keys(StateDict, _flatten_with_keys, _unflatten, _flatten)
+jax.export.register_pytree_node_serialization(
+    StateDict,
+    serialized_name="bridge.StateDict",
+    serialize_auxdata=_to_bytes,
+    deserialize_auxdata=_from_bytes,
+)

@@ -6,6 +6,7 @@ that ``jax.grad``, optax and ``jax.tree.map`` give the same type, in the same or
 a tuple.
 """
 
+import json
 import operator
 import threading
 import weakref
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.export
 
 from purestate._abstract import UninitializedArray
 
@@ -130,4 +132,21 @@ def _flatten_with_keys(arrays: NamedArrays) -> tuple[Any, Names]:
 
 jax.tree_util.register_pytree_with_keys(
     NamedArrays, _flatten_with_keys, unflatten, operator.attrgetter("_parts")
+)
+
+
+def _to_bytes(names: Names) -> bytes:
+    return json.dumps(names.names).encode()
+
+
+def _from_bytes(data: bytes | bytearray) -> Names:
+    return intern_names(tuple(map(str, json.loads(bytes(data)))))
+
+
+# So that an exported function of parameters can be stored: the names, and no code.
+jax.export.register_pytree_node_serialization(
+    NamedArrays,
+    serialized_name="purestate.NamedArrays",
+    serialize_auxdata=_to_bytes,
+    deserialize_auxdata=_from_bytes,
 )
