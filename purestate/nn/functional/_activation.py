@@ -72,7 +72,9 @@ def _exponential_linear(
     is_below = input < 0
     below = jnp.where(is_below, input, 0)
     above = jnp.where(is_below, 0, input)
-    slope = jnp.where(input <= 0, scale * alpha * rate, scale)
+    # In the input's dtype, or it would be an array of float64 where x64 is on.
+    sides = (jnp.asarray(side).astype(input.dtype) for side in (scale * alpha * rate, scale))
+    slope = jnp.where(input <= 0, *sides)
     return jnp.where(is_below, scale * alpha * jnp.expm1(rate * below), slope * above)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from purestate._warning import warn
 from purestate.nn.functional._elementwise import check_kernel
@@ -232,7 +233,8 @@ def _masked(
     input: jax.Array, rng: jax.Array, p: float, shape: tuple[int, ...], alpha: bool
 ) -> jax.Array:
     """The input times the noise, as torch has it: a NaN stays NaN, and an infinity becomes NaN."""
-    kept = jax.random.bernoulli(rng, 1 - p, shape).astype(input.dtype)
+    # A Python float would draw other numbers where x64 is on.
+    kept = jax.random.bernoulli(rng, np.float32(1 - p), shape).astype(input.dtype)
     if not alpha:
         return input * (kept / jnp.asarray(1 - p, input.dtype))
     # The affine map that brings mean 0 and variance 1 back after the replacement.

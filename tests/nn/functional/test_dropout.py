@@ -154,3 +154,12 @@ def test_halves_and_numbers_that_are_not_finite(dtype):
     assert np.isnan(y[50:100]).any()
     assert set(y[100:].tolist()) == {0.0, 2.0}
     assert F.alpha_dropout(jnp.ones(10, dtype), 0.5, True, rng=KEY).dtype == dtype
+
+
+def test_the_mask_does_not_depend_on_x64():
+    x = jnp.ones((64, 64), jnp.float32)
+    narrow = F.dropout(x, 0.3, rng=KEY)
+    with jax.enable_x64(True):
+        wide = F.dropout(x, 0.3, rng=KEY)
+    assert narrow.dtype == wide.dtype
+    assert (np.asarray(narrow) == np.asarray(wide)).all()
