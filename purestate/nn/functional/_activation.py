@@ -37,7 +37,16 @@ __all__ = [
 
 @elementwise("elu_cpu", "inplace")
 def elu(input: jax.Array, alpha: float = 1.0, inplace: bool = False) -> jax.Array:
-    """``x`` above 0, ``alpha * (exp(x) - 1)`` below (``torch.nn.functional.elu``)."""
+    """``x`` above 0, ``alpha * (exp(x) - 1)`` below (``torch.nn.functional.elu``).
+
+    Args:
+        input: Any shape, floating point.
+        alpha: Minus the limit at minus infinity.
+        inplace: Accepted as torch does; arrays never change in place.
+
+    Returns:
+        The input's shape and dtype.
+    """
     del inplace
     return _exponential_linear(input, alpha)
 
@@ -45,6 +54,14 @@ def elu(input: jax.Array, alpha: float = 1.0, inplace: bool = False) -> jax.Arra
 @elementwise("elu_cpu", "alpha", "inplace")
 def celu(input: jax.Array, alpha: float = 1.0, inplace: bool = False) -> jax.Array:
     """``x`` above 0, ``alpha * (exp(x / alpha) - 1)`` below (``torch.nn.functional.celu``).
+
+    Args:
+        input: Any shape, floating point.
+        alpha: Minus the limit at minus infinity, and the scale of what is below 0; a Python number.
+        inplace: Accepted as torch does; arrays never change in place.
+
+    Returns:
+        The input's shape and dtype.
 
     Raises:
         RuntimeError: When ``alpha`` is 0.
@@ -126,7 +143,15 @@ def glu(input: jax.Array, dim: int = -1) -> jax.Array:
 
 @elementwise("silu_cpu", "inplace", complex=True)
 def silu(input: jax.Array, inplace: bool = False) -> jax.Array:
-    """``x * sigmoid(x)`` (``torch.nn.functional.silu``)."""
+    """``x * sigmoid(x)`` (``torch.nn.functional.silu``).
+
+    Args:
+        input: Any shape, floating point or complex.
+        inplace: Accepted as torch does; arrays never change in place.
+
+    Returns:
+        The input's shape and dtype.
+    """
     del inplace
     return input * jax.nn.sigmoid(input)
 
@@ -143,6 +168,14 @@ def softplus(input: jax.Array, beta: float = 1.0, threshold: float = 20.0) -> ja
     """``log(1 + exp(beta x)) / beta``, linear where ``beta x > threshold``.
 
     Torch's name: ``torch.nn.functional.softplus``.
+
+    Args:
+        input: Any shape, floating point.
+        beta: The steepness of the bend.
+        threshold: From which ``beta x`` on the output is the input.
+
+    Returns:
+        The input's shape and dtype.
     """
     scaled = input * beta
     linear = scaled > threshold

@@ -58,6 +58,16 @@ def dropout1d(
 ) -> jax.Array:
     """Zero whole channels of ``(N, C, L)`` or ``(C, L)`` (``torch.nn.functional.dropout1d``).
 
+    Args:
+        input: ``(N, C, L)`` or ``(C, L)``, floating point.
+        p: The probability to drop a channel; a Python number.
+        training: False returns the input.
+        inplace: Accepted as torch does; arrays never change in place.
+        rng: A JAX key, needed in training with ``0 < p < 1``.
+
+    Returns:
+        The input's shape and dtype; what is kept is divided by ``1 - p``.
+
     Raises:
         RuntimeError: For another number of axes.
         ValueError: As :func:`dropout`.
@@ -86,6 +96,16 @@ def dropout2d(
 
     As in torch, the first two axes are batch and channel whatever the number of axes, and another
     number than four warns.
+
+    Args:
+        input: ``(N, C, H, W)``, floating point.
+        p: The probability to drop a channel; a Python number.
+        training: False returns the input.
+        inplace: Accepted as torch does; arrays never change in place.
+        rng: A JAX key, needed in training with ``0 < p < 1``.
+
+    Returns:
+        The input's shape and dtype; what is kept is divided by ``1 - p``.
 
     Raises:
         ValueError: As :func:`dropout`.
@@ -119,6 +139,16 @@ def dropout3d(
     The counterpart of ``torch.nn.functional.dropout3d``. As in torch, an input without five axes has
     no batch, and one with neither four nor five warns.
 
+    Args:
+        input: ``(N, C, D, H, W)`` or ``(C, D, H, W)``, floating point.
+        p: The probability to drop a channel; a Python number.
+        training: False returns the input.
+        inplace: Accepted as torch does; arrays never change in place.
+        rng: A JAX key, needed in training with ``0 < p < 1``.
+
+    Returns:
+        The input's shape and dtype; what is kept is divided by ``1 - p``.
+
     Raises:
         ValueError: As :func:`dropout`.
         RuntimeError: In training, for a scalar.
@@ -140,7 +170,20 @@ def alpha_dropout(
 ) -> jax.Array:
     """Dropout that keeps the mean and variance of SELU (``torch.nn.functional.alpha_dropout``).
 
-    Klambauer et al., 2017. See :func:`dropout` for the arguments.
+    Klambauer et al., 2017.
+
+    Args:
+        input: Any shape, floating point.
+        p: The probability to drop an element; a Python number.
+        training: False returns the input.
+        inplace: Accepted as torch does; arrays never change in place.
+        rng: A JAX key, needed in training with ``0 < p < 1``.
+
+    Returns:
+        The input's shape and dtype.
+
+    Raises:
+        ValueError: As :func:`dropout`.
     """
     del inplace
     return _drop("alpha_dropout", input, p, training, rng, input.shape, alpha=True)
