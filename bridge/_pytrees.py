@@ -35,8 +35,8 @@ def _to_bytes(aux: Any) -> bytes:
     return json.dumps(aux).encode()
 
 
-def _from_bytes(data: bytes | bytearray) -> Any:
-    names, versions = json.loads(bytes(data))
+def _from_bytes(data: bytes) -> Any:
+    names, versions = json.loads(data)
     entries = ((path, tuple((key, value) for key, value in entry)) for path, entry in versions)
     return tuple(names), tuple(entries)
 

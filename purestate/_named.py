@@ -139,8 +139,8 @@ def _to_bytes(names: Names) -> bytes:
     return json.dumps(names.names).encode()
 
 
-def _from_bytes(data: bytes | bytearray) -> Names:
-    return intern_names(tuple(map(str, json.loads(bytes(data)))))
+def _from_bytes(data: bytes) -> Names:
+    return intern_names(tuple(map(str, json.loads(data))))
 
 
 # So that an exported function of parameters can be stored: the names, and no code.

@@ -26,7 +26,7 @@ def test_the_names_come_back_from_their_bytes(name, value):
     data = to_bytes(aux)
     assert serialized == name
     assert isinstance(data, bytes)
-    assert from_bytes(bytearray(data)) == aux
+    assert from_bytes(data) == aux
 
 
 def test_an_exported_function_is_stored_and_loaded():
