@@ -90,9 +90,16 @@ class _Publisher:
         self.placeholders.add(value.path)
         if is_module(value):
             return module_state_dict(value, self._names)
-        if isinstance(value.state, dict) and value.path.startswith("torch.nn.modules."):
+        if isinstance(value.state, dict) and _is_layer(value.path):
             raise BadFormat(f"a {value.path} lacks its parameters, buffers or modules")
         return value
+
+
+def _is_layer(path: str) -> bool:
+    """Whether a class is a module of PyTorch's, by its name."""
+    # The module of the base class has helpers too, which a module's hooks are wrapped in.
+    helper = path.startswith("torch.nn.modules.module.") and path != "torch.nn.modules.module.Module"
+    return path.startswith("torch.nn.modules.") and not helper
 
 
 def _told(value: OldTensor) -> Any:
