@@ -2,7 +2,8 @@
 
 NumPy pickles an array as an empty one that is then told its shape, dtype and bytes, and a dtype as a
 code that is then told its byte order. Both are described here until they are complete. Arrays of
-Python objects and dtypes with fields are not read; they stay the placeholders that the file describes.
+Python objects and dtypes with fields are not read; they, and scalars of such dtypes, stay the
+placeholders that the file describes.
 """
 
 from __future__ import annotations
@@ -107,15 +108,24 @@ def frombuffer(data: object, dtype: object, shape: object, order: object) -> Num
     if not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
         raise BadFormat("a NumPy array from a buffer needs bytes and an order")
     result = NumpyArray()
-    result.content = _array(data, _known(dtype), shape, order)
+    if isinstance(dtype, Placeholder):
+        # What the older form says of such an array.
+        result.build((1, shape, dtype, order == "F", bytes(data)))
+    else:
+        result.content = _array(data, _known(dtype), shape, order)
     return result
 
 
 def scalar(dtype: object, data: object = b"") -> object:
     """Stand in for ``numpy.core.multiarray.scalar``."""
+    if isinstance(dtype, Placeholder):
+        return Placeholder("numpy._core.multiarray.scalar", (dtype, data))
     found = _known(dtype)
-    if not isinstance(data, bytes) or len(data) != found.itemsize or not data:
+    if not isinstance(data, bytes) or len(data) != found.itemsize:
         raise BadFormat(f"a NumPy scalar of {found} comes with {brief(data)}")
+    if not data:
+        # A text of no length, of which NumPy makes no array.
+        return found.type()
     _check_text(data, found)
     return np.frombuffer(data, found)[0]
 
@@ -130,4 +140,4 @@ def dtype(code: object, align: object = False, copy: object = False) -> object:
 def _known(value: object) -> np.dtype:
     if isinstance(value, NumpyDtype):
         return value.dtype
-    raise Unsupported(f"a NumPy value of a dtype that is not read ({brief(value)})")
+    raise BadFormat(f"a NumPy value of a dtype that is {brief(value)}")

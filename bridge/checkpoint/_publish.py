@@ -51,6 +51,9 @@ class _Publisher:
             return value
         if kind is OldTensor:
             return self.visit(_told(value), depth)
+        if kind is NumpyArray:
+            # One that is not read is a placeholder, in which there may be anything.
+            return self.visit(_content(value), depth)
         if kind in _LEAVES:
             return _LEAVES[kind](value)
         if not isinstance(value, _CONTAINERS) or (kind in _BUILTIN and not value):
@@ -108,7 +111,7 @@ def _told(value: OldTensor) -> Any:
     return value.tensor
 
 
-def _numpy_array(value: NumpyArray) -> Any:
+def _content(value: NumpyArray) -> Any:
     if value.content is None:
         raise BadFormat("a NumPy array is never given its contents")
     return value.content
@@ -122,7 +125,6 @@ _PLAIN = frozenset([str, int, float, bool, type(None), np.ndarray])
 
 _LEAVES: dict[type, Any] = {
     Storage: Storage.whole,
-    NumpyArray: _numpy_array,
     NumpyDtype: lambda value: value.dtype,
     Global: name_as_value,
     StorageClass: name_as_value,

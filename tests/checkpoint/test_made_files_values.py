@@ -284,3 +284,81 @@ def test_numpy_generators_are_left_alone(tmp_path: Path, generator: str) -> None
     ours = bridge.load(path)
     assert ours["weight"].tolist() == [1, 1]
     assert isinstance(ours["rng"], Placeholder)
+
+
+ARRAYS_NOT_READ: dict[str, np.ndarray] = {
+    "objects": np.array([torch.ones(2), {"a": np.ones(1), "b": np.float32(1)}], dtype=object),
+    "fields": np.array([(1, 2.0)], dtype=[("p", "i4"), ("q", "f8")]),
+    "dates": np.array(["2020-01-01"], "M8[D]"),
+}
+
+
+@PROTOCOL
+@pytest.mark.parametrize("name", ARRAYS_NOT_READ)
+def test_arrays_that_are_not_read_hold_data_only(tmp_path: Path, name: str, protocol: int) -> None:
+    path = tmp_path / "m.pt"
+    torch.save({"array": ARRAYS_NOT_READ[name], "w": torch.ones(1)}, path, pickle_protocol=protocol)
+    ours = bridge.load(path)
+    assert isinstance(ours["array"], Placeholder)
+    assert ours["array"].path == "numpy.ndarray"
+    assert_data(ours)
+    _, shape, _, fortran, data = ours["array"].state
+    assert (shape, fortran) == (ARRAYS_NOT_READ[name].shape, False)
+    if name == "objects":
+        assert data[0].tolist() == [1, 1]
+        assert data[1]["a"].tolist() == [1]
+    else:
+        assert data == ARRAYS_NOT_READ[name].tobytes()
+
+
+def test_an_array_of_objects_that_holds_itself(tmp_path: Path) -> None:
+    array = np.array([None, torch.ones(2)], dtype=object)
+    array[0] = array
+    torch.save({"array": array}, tmp_path / "m.pt")
+    ours = bridge.load(tmp_path / "m.pt")["array"]
+    assert ours.state[4][0] is ours
+    assert ours.state[4][1].tolist() == [1, 1]
+
+
+def assert_data(value: Any) -> None:
+    """Assert that a value is of arrays, plain values and records only."""
+    match value:
+        case dict():
+            assert_data([*value.values()])
+        case list() | tuple():
+            for item in value:
+                assert_data(item)
+        case Placeholder():
+            assert_data([value.args or (), value.kwargs, value.state, value.items, value.entries])
+        case _:
+            plain = str | bytes | int | float | None | np.ndarray | np.generic | np.dtype
+            assert isinstance(value, plain), value
+
+
+@PROTOCOL
+@pytest.mark.parametrize(
+    "value",
+    [np.datetime64("2020-01-01"), np.timedelta64(3, "s"), np.void(b"ab"), ARRAYS_NOT_READ["fields"][0]],
+    ids=["date", "time", "bytes", "fields"],
+)
+def test_scalars_of_dtypes_that_are_not_read_are_left_alone(
+    tmp_path: Path, value: np.generic, protocol: int
+) -> None:
+    path = tmp_path / "m.pt"
+    torch.save({"value": value, "w": torch.ones(1)}, path, pickle_protocol=protocol)
+    ours = bridge.load(path)
+    assert ours["w"].tolist() == [1]
+    assert isinstance(ours["value"], Placeholder)
+    assert ours["value"].args is not None
+    assert ours["value"].args[1] == value.tobytes()
+    assert_data(ours)
+
+
+@PROTOCOL
+def test_texts_of_no_length(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "m.pt"
+    texts = [np.str_(""), np.bytes_(b""), np.str_("a")]
+    torch.save(texts, path, pickle_protocol=protocol)
+    for ours in (bridge.load(path), torch.load(path, weights_only=False)):
+        assert ours == texts
+        assert [type(text) for text in ours] == [np.str_, np.bytes_, np.str_]
