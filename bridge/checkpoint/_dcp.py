@@ -26,6 +26,7 @@ from bridge._state_dict_type import StateDict
 from bridge.checkpoint._chunks import Chunk, Chunked
 from bridge.checkpoint._dcp_metadata import Item, Metadata, TensorEntry, parse_metadata
 from bridge.checkpoint._index import file_in
+from bridge.checkpoint._safetensors import looks_like_safetensors
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._tensors import described
 from bridge.checkpoint._torch_zip import load_zip
@@ -90,7 +91,7 @@ def archives(folder: str) -> Iterator[tuple[str, FileBytes]]:
     _, metadata = _read_metadata(folder)
     files = _Files(folder, metadata, copy=True)
     for item in dict.fromkeys(metadata.items.values()):
-        yield f"{item.file} at byte {item.offset}", files.window(item)
+        yield f"{item.file} at byte {item.offset}", files.archive(item)
 
 
 def _read_metadata(folder: str) -> tuple[str, Metadata]:
@@ -184,22 +185,28 @@ class _Files:
         for name, path in self.paths.items():
             _check_apart(sorted(places[name]), os.stat(path).st_size, path)
 
-    def window(self, item: Item) -> FileBytes:
-        """The bytes of one archive."""
+    def archive(self, item: Item) -> FileBytes:
+        """The bytes of one archive, which start like one."""
         path = self.paths[item.file]
         if item.file not in self._open:
             raw = FileIO(path)
             self._open[item.file] = raw, FileBytes(raw.fileno(), path, copy=self._copy)
-        return self._open[item.file][1].window(item.offset, item.length)
+        window = self._open[item.file][1].window(item.offset, item.length)
+        if window.read(0, min(len(LOCAL), window.size)) == LOCAL:
+            return window
+        if looks_like_safetensors(window):
+            raise Unsupported("an item in safetensors format", file=path, offset=item.offset)
+        raise BadFormat("an item that is no archive of torch.save", file=path, offset=item.offset)
 
     def load(self, item: Item) -> Any:
         """The object of one archive."""
         try:
-            window = self.window(item)
-            if window.read(0, min(4, window.size)) != LOCAL:
-                raise Unsupported("an item that is no archive of torch.save")
+            archive = self.archive(item)
+        except CheckpointError as error:
+            raise error.locate(file=self.paths[item.file]) from error.__cause__
+        try:
             # Nothing to spare: there may be a million archives, and torch compresses none.
-            return load_zip(window, 0).value
+            return load_zip(archive, 0).value
         except CheckpointError as error:
             # The bytes that the archive's reader counts start where the archive does.
             error.offset = None if error.offset is None else error.offset + item.offset

@@ -14,12 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 
 import bridge
+from bridge._verify_files import verify
 from bridge.checkpoint import BadFormat, CheckpointError, Damaged, Truncated, Unsafe, Unsupported, load
 from bridge.checkpoint._chunks import Chunked
 from bridge.checkpoint._dcp import read_dcp
@@ -351,3 +353,23 @@ def test_a_changed_byte_is_told_by_the_checksums_of_the_archives(tmp_path: Path)
     assert load(folder)["n"] == 3
     with pytest.raises(Damaged, match=r"__0_0.distcp at byte \d+, .*crc32"):
         load(folder, verify=True)
+
+
+def test_an_item_whose_start_is_damaged_is_damaged(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "c", {"w": torch.arange(500.0)})
+    path = folder / "__0_0.distcp"
+    data = bytearray(path.read_bytes())
+    assert data[:4] == b"PK\3\4"
+    path.write_bytes(bytes(byte ^ 0xFF for byte in data[:4]) + data[4:])
+    for verified in (False, True):
+        with pytest.raises(
+            BadFormat, match=r"__0_0.distcp', (entry 'w', )?byte 0: an item that is no archive"
+        ):
+            load(folder, verify=verified)
+    assert verify(str(folder)).fault == "damaged"
+    # Another format that torch can be told to write is not damage.
+    item = safetensors.torch.save({"w": torch.arange(500.0)})
+    path.write_bytes(item + bytes(len(data) - len(item)))
+    with pytest.raises(Unsupported, match="safetensors"):
+        load(folder)
+    assert verify(str(folder)).fault == "not supported"
