@@ -4,7 +4,8 @@
 classes as text. The text is not run. It tells, for each class, which attributes it has and which of
 them are parameters and buffers; with that, walking the attributes gives the names, the order and the
 values of ``torch.jit.load(file).state_dict()``. Torch drops an attribute that the text does not
-declare; a part of the model that would be lost so is an error here.
+declare; a part of the model that would be lost so is an error here. So is one whose name the text
+cannot tell: names are written into it as they are, and torch cannot load what comes of a quote.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from bridge.checkpoint.errors import BadFormat, brief
 
 _CLASS = re.compile(r"^class ([A-Za-z_][A-Za-z0-9_]*)\(Module\):$", re.MULTILINE)
 # An attribute whose name is no identifier, "0" of a ModuleList, is declared in a dictionary.
-_DECLARED = re.compile(r'^  (?:__annotations__\["(.*)"\] = |([A-Za-z_][A-Za-z0-9_]*) : )', re.MULTILINE)
-_LIST = r"^  {} = \[(.*)\]$"
+_DECLARED = re.compile(
+    r'^  (?:__annotations__\["(.*)"\] = |([A-Za-z_][A-Za-z0-9_]*) : )(.*)$', re.MULTILINE
+)
+_LIST = r"^  {} = (?:\[(.*)\]$)?"
+# A name with one of these is written as it is, so that the text of its class does not say it.
+_UNSAYABLE = re.compile(r'["\n]|\\\Z')
 # A text that does not end is taken to the end: to look for another in it takes quadratic time.
 _NAME = re.compile(r'"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)')
 
@@ -38,7 +43,7 @@ class ScriptClasses:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._names: dict[str, tuple[list[str], list[str]]] = {}
-        self._declared: dict[str, set[str]] = {}
+        self._declared: dict[str, dict[str, str]] = {}
         for module, text in sources.items():
             starts = list(_CLASS.finditer(text))
             ends = [match.start() for match in starts[1:]] + [len(text)]
@@ -46,15 +51,33 @@ class ScriptClasses:
                 body = text[match.end() : end]
                 path = f"{module}.{match[1]}"
                 self._names[path] = (_listed(body, "__parameters__"), _listed(body, "__buffers__"))
-                self._declared[path] = {quoted or name for quoted, name in _DECLARED.findall(body)}
+                self._declared[path] = {
+                    quoted or name: kind for quoted, name, kind in _DECLARED.findall(body)
+                }
 
     def __contains__(self, path: str) -> bool:
         return path in self._names
 
-    def tensors(self, path: str) -> list[str]:
-        """Return the names of a class's parameters, then of its buffers."""
+    def tensors(self, path: str, state: Mapping[Any, Any]) -> list[str]:
+        """Return the names of a module's parameters and buffers that are tensors, in this order.
+
+        Args:
+            path: The module's class.
+            state: Its attributes.
+
+        Raises:
+            BadFormat: If they are not those that the class has.
+        """
+        for name, value in state.items():
+            if isinstance(value, np.ndarray) and type(name) is str and _UNSAYABLE.search(name):
+                raise BadFormat(f"the text of {path} cannot tell what its attribute {brief(name)} is")
         parameters, buffers = self._names[path]
-        return parameters + buffers
+        for name in parameters + buffers:
+            if name not in state:
+                raise BadFormat(f"a {path} lacks its parameter or buffer {brief(name)}")
+        # Torch counts what may be None among parameters, but not among buffers.
+        buffers = [name for name in buffers if self._declared[path].get(name) != "Optional[Tensor]"]
+        return [name for name in parameters + buffers if isinstance(state[name], np.ndarray)]
 
     def check_declared(self, path: str, name: str) -> None:
         """Check that a class declares an attribute.
@@ -68,6 +91,8 @@ class ScriptClasses:
 
 def _listed(body: str, attribute: str) -> list[str]:
     match = re.search(_LIST.format(attribute), body, re.MULTILINE)
+    if match and match[1] is None:
+        raise BadFormat(f"a list of {attribute} does not end on its line")
     return _NAME.findall(match[1]) if match else []
 
 
@@ -95,10 +120,9 @@ def _walk(
     above: frozenset[int],
 ) -> None:
     state: dict[Any, Any] = module.state
-    for name in classes.tensors(module.path):
-        if isinstance(state.get(name), np.ndarray):
-            classes.check_declared(module.path, name)
-            result[budget.spend(prefix + name)] = state[name]
+    for name in classes.tensors(module.path, state):
+        classes.check_declared(module.path, name)
+        result[budget.spend(prefix + name)] = state[name]
     inside = above | {id(module)}
     for name, child in state.items():
         check_name(name)

@@ -416,6 +416,79 @@ def test_what_torchscript_does_not_declare_is_not_dropped(tmp_path: Path) -> Non
         bridge.load(part)
 
 
+class Buffer(torch.nn.Module):
+    """A module with buffers ``b`` and ``name``, and a parameter and a buffer that are None."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.register_parameter("none", None)
+        self.register_buffer("nothing", None)
+        self.register_buffer("b", torch.zeros(1))
+        self.register_buffer(name, torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", ['a"b', "a\nb", "a\\", '"', 'b", "b', 'b", ]\n', '", "none'])
+def test_names_that_a_script_cannot_tell_are_not_dropped(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "m.pt"
+    torch.jit.save(torch.jit.script(Buffer(name)), path)
+    with pytest.raises(RuntimeError):
+        torch.jit.load(path)
+    with pytest.raises(BadFormat):
+        bridge.load(path)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", ["a'b", "a\rb", "a\tb", "é", "a b", "a]", "[a", ", ", "\u2028"])
+def test_odd_names_in_a_script(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "m.pt"
+    torch.jit.save(torch.jit.script(Buffer(name)), path)
+    ours = bridge.load(path)
+    assert list(ours) == ["b", name]
+    assert_agree(ours, OrderedDict(torch.jit.load(path).state_dict().items()))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_a_script_lists_and_lacks(tmp_path: Path) -> None:
+    whole, part = tmp_path / "m.pt", tmp_path / "part.pt"
+    torch.jit.save(torch.jit.script(Buffer("name")), whole)
+    with zipfile.ZipFile(part, "w") as archive:
+        for name, data, _ in read_zip(whole.read_bytes()):
+            archive.writestr(name, data.replace(b'"nothing", ', b'"nothing", "c", '))
+    with pytest.raises(BadFormat, match="lacks its parameter or buffer 'c'"):
+        bridge.load(part)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_may_be_none_in_a_script_as_torch_counts_it(tmp_path: Path) -> None:
+    """Torch's state dict has such a parameter, but no such buffer."""
+
+    class Perhaps(torch.nn.Module):
+        weight: torch.Tensor | None
+        bias: torch.Tensor | None
+        buffer: torch.Tensor | None
+        other: torch.Tensor | None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+            self.register_parameter("bias", None)
+            self.register_buffer("buffer", torch.ones(3))
+            self.register_buffer("other", None)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    path = tmp_path / "m.pt"
+    torch.jit.save(torch.jit.script(Perhaps()), path)
+    ours = bridge.load(path)
+    assert list(ours) == ["weight"]
+    assert_agree(ours, OrderedDict(torch.jit.load(path).state_dict().items()))
+
+
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_whole_modules(tmp_path: Path, zipped: bool, protocol: int) -> None:
