@@ -21,6 +21,7 @@ from jax.core import Tracer
 from bridge._state_dict_type import EXTRA_STATE
 from bridge._torch_cast import cast_into
 from bridge.checkpoint._chunks import Chunked
+from bridge.checkpoint._records import is_uninitialized
 from purestate import Module
 from purestate._abstract import AbstractArray, UninitializedArray, is_undrawn
 from purestate._computed import class_name
@@ -313,6 +314,8 @@ class Load:
         """Check one value and put it in its leaf."""
         current = self.leaves[leaf]
         lazy = isinstance(current, UninitializedArray)
+        if is_uninitialized(value):
+            value = UninitializedArray(current.dtype)
         if lazy and isinstance(value, UninitializedArray):
             return
         if not (isinstance(value, np.ndarray | np.generic | jax.Array | Chunked) or is_undrawn(value)):

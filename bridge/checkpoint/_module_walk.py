@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bridge._state_dict_type import StateDict
-from bridge.checkpoint._records import RECORDS, Placeholder
+from bridge.checkpoint._records import RECORDS, Placeholder, is_uninitialized
 from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported, brief
 
 
@@ -74,7 +74,7 @@ def module_state_dict(module: Placeholder, budget: NameBudget) -> StateDict:
         check_name(name)
     buffers = {name: value for name, value in state["_buffers"].items() if name not in left_out}
     for name, value in (state["_parameters"] | buffers).items():
-        if isinstance(value, (np.ndarray, *RECORDS)):
+        if isinstance(value, (np.ndarray, *RECORDS)) or is_uninitialized(value):
             result[budget.spend(name)] = value
         elif value is not None:
             raise _not_read(module, name, value, "tensor")

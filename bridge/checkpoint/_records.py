@@ -39,6 +39,17 @@ class Placeholder:
         return f"<{self.path}>" if self.args is None else f"<{self.path} object, not read>"
 
 
+#: PyTorch's classes of what a lazy layer has in the place of its tensors, before its first input.
+UNINITIALIZED = frozenset(
+    f"torch.nn.parameter.{name}" for name in ("UninitializedParameter", "UninitializedBuffer")
+)
+
+
+def is_uninitialized(value: object) -> bool:
+    """Whether a value stands for a tensor of a lazy layer, which has neither numbers nor a shape."""
+    return isinstance(value, Placeholder) and value.path in UNINITIALIZED and value.args is not None
+
+
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
     """A quantized tensor; :meth:`dequantize` gives the numbers that it stands for.

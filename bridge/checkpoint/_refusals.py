@@ -9,6 +9,7 @@ would misread.
 from __future__ import annotations
 
 from bridge.checkpoint._dtypes import UNSUPPORTED_STORAGE_CLASSES
+from bridge.checkpoint._records import UNINITIALIZED
 from bridge.checkpoint.errors import BadFormat, Unsafe, Unsupported, brief
 
 
@@ -81,7 +82,7 @@ def refuse(module: str, name: str) -> None:
             f"the file asks Python for {path!r}, which is no part of a file of tensors and is not run",
             advice="If you trust the file, open it with torch and save a state_dict of tensors instead",
         )
-    if module in _CLOSED:
+    if module in _CLOSED and path not in UNINITIALIZED:
         # A placeholder would hide a tensor, or another part of the file that matters.
         raise Unsupported(f"{path}, a part of {module} that this reader does not know")
 

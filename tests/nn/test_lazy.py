@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedParameter as TorchUninitialized
 
 import bridge
 import purestate as ps
+from bridge.checkpoint import Placeholder, Unsafe
 from purestate import nn
 from purestate.nn.lazy import LazyModuleMixin
 from tests.oracles.module_db import compare_call
@@ -274,6 +275,59 @@ def test_placeholders_load_into_placeholders_only():
     ours = raised(lambda: bridge.load_state_dict(nn.Linear(3, 3), sd))
     assert type(ours) is type(theirs)
     assert str(ours).splitlines()[0] == str(theirs)
+
+
+def test_placeholders_in_a_file_of_torch(tmp_path):
+    """They come as inert records, which load into placeholders only."""
+    path = tmp_path / "m.pt"
+    for name in ("LazyLinear", "LazyBatchNorm1d"):
+        args = CASES[name][0][:1]
+        source = getattr(torch.nn, name)(*args).state_dict()
+        torch.save({"lazy": source, "w": torch.ones(1)}, path)
+        ours = bridge.load(path)
+        assert ours["w"].tolist() == [1]
+        assert list(ours["lazy"]) == list(source)
+        for key, value in source.items():
+            if torch.nn.parameter.is_lazy(value):
+                assert isinstance(ours["lazy"][key], Placeholder)
+                assert ours["lazy"][key].path == f"torch.nn.parameter.{type(value).__name__}"
+            else:
+                assert ours["lazy"][key].tolist() == value.tolist()
+        torch.save(source, path)
+        for model in (
+            bridge.load_state_dict(getattr(nn, name)(*args), bridge.load(path))[0],
+            bridge.load_checkpoint(getattr(nn, name)(*args), path)[0],
+        ):
+            assert model.has_uninitialized_params()
+    torch.save(torch.nn.LazyLinear(3).state_dict(), path)
+    theirs = raised(lambda: torch.nn.Linear(3, 3).load_state_dict(torch.load(path, weights_only=False)))
+    for ours in (
+        raised(lambda: bridge.load_state_dict(nn.Linear(3, 3), bridge.load(path))),
+        raised(lambda: bridge.load_checkpoint(nn.Linear(3, 3), path)),
+    ):
+        assert type(ours) is type(theirs)
+        assert str(ours).splitlines()[0] == str(theirs)
+
+
+class Waiting(torch.nn.Module):
+    """A module of one's own that has no shape yet."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.UninitializedParameter()
+        self.register_buffer("buffer", torch.nn.UninitializedBuffer())
+
+
+def test_whole_modules_with_placeholders(tmp_path):
+    torch.save(Waiting(), tmp_path / "m.pt")
+    ours = bridge.load(tmp_path / "m.pt")
+    paths = {name: value.path for name, value in ours.items()}
+    kinds = {"weight": "UninitializedParameter", "buffer": "UninitializedBuffer"}
+    assert paths == {name: f"torch.nn.parameter.{kind}" for name, kind in kinds.items()}
+    # Torch's lazy layers have methods of their own as hooks, and a pickle gets a method by getattr.
+    torch.save(torch.nn.LazyLinear(3), tmp_path / "m.pt")
+    with pytest.raises(Unsafe, match="getattr"):
+        bridge.load(tmp_path / "m.pt")
 
 
 def test_placeholders_are_not_saved(tmp_path):
