@@ -4,7 +4,7 @@ Looking at a file and comparing two files begin alike: nested containers are wal
 each value gets the dotted name of its place. A few bytes of file can share one container
 exponentially often, or put it into itself, so each container is walked once; where it appears again
 stands a reference to its first place. Two places can have one dotted name (``{"a.b": 1, "a": {"b":
-2}}``); the later one's is marked.
+2}}``); then all but one get a number, in an order that is the places' own, not the file's.
 """
 
 from __future__ import annotations
@@ -69,65 +69,109 @@ def entries_of(value: Any, *, inside: bool = False) -> Entries:
             it is, followed by its parts.
     """
     walk = _Walk(inside)
-    walk.visit(value, "", False)
-    return Entries(walk.leaves, walk.metadata)
+    walk.visit(value, _Place("", None, ""), False)
+    return Entries(_numbered(walk.leaves, walk.places), walk.metadata)
+
+
+class _Place(NamedTuple):
+    """Where a value lies: its dotted name, the place around it, and the key that leads there."""
+
+    name: str
+    around: _Place | None
+    key: Any
+
+    def order(self) -> tuple[int, list[tuple[str, str]]]:
+        """Return what tells places of one dotted name apart, however a file orders them."""
+        steps: list[tuple[str, str]] = []
+        place = self
+        while place.around is not None:
+            steps.append((type(place.key).__name__, _step(place.key)))
+            place = place.around
+        return len(steps), steps[::-1]
+
+
+def _numbered(leaves: list[Entry], places: list[_Place]) -> list[Entry]:
+    """Give each value that shares its dotted name with others a name of its own."""
+    alike: dict[str, list[int]] = {}
+    for index, entry in enumerate(leaves):
+        alike.setdefault(entry.name, []).append(index)
+    taken = set(alike)
+    result = list(leaves)
+    for name, indices in alike.items():
+        count = 1
+        for index in (
+            sorted(indices, key=lambda index: places[index].order())[1:] if indices[1:] else ()
+        ):
+            count += 1
+            while f"{name} ({count})" in taken:
+                count += 1
+            taken.add(f"{name} ({count})")
+            result[index] = leaves[index]._replace(name=f"{name} ({count})")
+    return result
 
 
 class _Walk:
     def __init__(self, inside: bool) -> None:
         self.leaves: list[Entry] = []
+        self.places: list[_Place] = []
         self.metadata: dict[str, Metadata] = {}
         self._inside = inside
-        self._names: set[str] = set()
         self._seen: dict[int, str] = {}
+        self._plain: dict[int, bool] = {}
 
-    def visit(self, value: Any, name: str, in_optimizer: bool) -> None:
+    def visit(self, value: Any, place: _Place, in_optimizer: bool) -> None:
         if isinstance(value, np.ndarray):
-            self._leaf(name, value, in_optimizer)
+            self._leaf(place, value, in_optimizer)
         elif isinstance(value, dict | list | tuple):
-            self._container(value, name, in_optimizer)
+            self._container(value, place, in_optimizer)
         elif self._inside and isinstance(value, (*RECORDS, Placeholder)):
-            self._record(value, name, in_optimizer)
+            self._record(value, place, in_optimizer)
         else:
-            self._leaf(name, value, in_optimizer)
+            self._leaf(place, value, in_optimizer)
 
-    def _leaf(self, name: str, value: Any, in_optimizer: bool) -> None:
-        unique, count = name, 1
-        while unique in self._names:
-            count += 1
-            unique = f"{name} ({count})"
-        self._names.add(unique)
-        self.leaves.append(Entry(unique, value, in_optimizer))
+    def _leaf(self, place: _Place, value: Any, in_optimizer: bool) -> None:
+        self.leaves.append(Entry(place.name, value, in_optimizer))
+        self.places.append(place)
 
-    def _container(self, value: Any, name: str, in_optimizer: bool) -> None:
-        if not value or is_plain(value):
-            self._leaf(name, value, in_optimizer)
-        elif self._first(value, name, in_optimizer):
+    def _container(self, value: Any, place: _Place, in_optimizer: bool) -> None:
+        # A long list can be met often, so it is looked through once.
+        if id(value) not in self._plain:
+            self._plain[id(value)] = not value or is_plain(value)
+        if self._plain[id(value)]:
+            self._leaf(place, value, in_optimizer)
+        elif self._first(value, place, in_optimizer):
             if isinstance(value, StateDict) and value.metadata:
-                self.metadata[name] = value.metadata
+                self.metadata[place.name] = value.metadata
             in_optimizer = in_optimizer or is_optimizer(value)
             pairs = value.items() if isinstance(value, dict) else enumerate(value)
-            self._pairs(pairs, name, in_optimizer)
+            self._pairs(pairs, place, in_optimizer)
 
-    def _record(self, value: Any, name: str, in_optimizer: bool) -> None:
-        if self._first(value, name, in_optimizer):
+    def _record(self, value: Any, place: _Place, in_optimizer: bool) -> None:
+        if self._first(value, place, in_optimizer):
             what = value.path if isinstance(value, Placeholder) else type(value).__name__
-            self._leaf(name, what, in_optimizer)
+            self._leaf(place, what, in_optimizer)
             parts = [
                 (part.name, getattr(value, part.name)) for part in fields(value) if part.name != "path"
             ]
-            self._pairs(parts, name, in_optimizer)
+            self._pairs(parts, place, in_optimizer)
 
-    def _first(self, value: Any, name: str, in_optimizer: bool) -> bool:
-        first = self._seen.setdefault(id(value), name)
-        if first != name:
-            self._leaf(name, Again(first), in_optimizer)
-        return first == name
+    def _first(self, value: Any, place: _Place, in_optimizer: bool) -> bool:
+        # By the object alone: another place, or the one around it, may have the same dotted name.
+        if id(value) in self._seen:
+            self._leaf(place, Again(self._seen[id(value)]), in_optimizer)
+            return False
+        self._seen[id(value)] = place.name
+        return True
 
-    def _pairs(self, pairs: Iterable[tuple[Any, Any]], name: str, in_optimizer: bool) -> None:
+    def _pairs(self, pairs: Iterable[tuple[Any, Any]], place: _Place, in_optimizer: bool) -> None:
         for key, item in pairs:
-            step = key if type(key) is str else brief_text(key)
-            self.visit(item, f"{name}.{step}" if name else step, in_optimizer)
+            step = _step(key)
+            name = f"{place.name}.{step}" if place.name else step
+            self.visit(item, _Place(name, place, key), in_optimizer)
+
+
+def _step(key: Any) -> str:
+    return key if type(key) is str else brief_text(key)
 
 
 def is_plain(value: Any) -> bool:

@@ -105,6 +105,10 @@ def listed(paths: Iterable[Path]) -> str:
 
 def find(value: Any, key: str) -> Path | None:
     """Return the way that a dotted key names, or None; keys may have dots themselves."""
+    return _find(value, key, set())
+
+
+def _find(value: Any, key: str, failed: set[tuple[int, int]]) -> Path | None:
     if not key:
         return ()
     if isinstance(value, dict):
@@ -113,14 +117,18 @@ def find(value: Any, key: str) -> Path | None:
         pairs = list(enumerate(value))
     else:
         return None
+    # Keys of one text can lead to one container, over and over: it is asked once for each rest.
+    if (id(value), len(key)) in failed:
+        return None
     for step, item in pairs:
         text = dotted((step,))
         if key == text:
             return (step,)
         if key.startswith(f"{text}."):
-            rest = find(item, key[len(text) + 1 :])
+            rest = _find(item, key[len(text) + 1 :], failed)
             if rest is not None:
                 return (step, *rest)
+    failed.add((id(value), len(key)))
     return None
 
 

@@ -385,6 +385,16 @@ def test_shared_containers_do_not_multiply(tmp_path: Path, capsys: pytest.Captur
     done(capsys, "diff", *pair(tmp_path, value, value))
 
 
+def test_places_of_one_dotted_name_are_told_apart_in_any_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"a.b": 1, "a": {"b": 2}, "1": 3, 1: 4}, tmp_path / "a.pt")
+    torch.save({1: 4, "1": 3, "a": {"b": 2}, "a.b": 1}, tmp_path / "b.pt")
+    done(capsys, "diff", tmp_path / "a.pt", tmp_path / "b.pt")
+    torch.save({1: 3, "1": 4, "a": {"b": 2}, "a.b": 1}, tmp_path / "b.pt")
+    done(capsys, "diff", tmp_path / "a.pt", tmp_path / "b.pt", status=1)
+
+
 def test_a_few_bytes_that_look_like_many_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
