@@ -98,10 +98,10 @@ def _numbered(leaves: list[Entry], places: list[_Place]) -> list[Entry]:
     taken = set(alike)
     result = list(leaves)
     for name, indices in alike.items():
+        if len(indices) == 1:
+            continue
         count = 1
-        for index in (
-            sorted(indices, key=lambda index: places[index].order())[1:] if indices[1:] else ()
-        ):
+        for index in sorted(indices, key=lambda index: places[index].order())[1:]:
             count += 1
             while f"{name} ({count})" in taken:
                 count += 1

@@ -4,7 +4,8 @@ Three things are checked: that the structure can be read and fits the file (name
 the records' checksums agree, and that the tensors' digests do, where a file has them. A file without
 either is not found intact, only not found damaged, and it is said what has nothing to check by. A file
 that is no checkpoint, or one that is not supported, is not called damaged. Of a folder each file is
-checked, and if it has an index, the folder as a whole: the files that it names.
+checked, and what they are together: the files that an index names (a folder may have one for each
+format), the sets whose names count, and links to nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from bridge._entries import TENSORS, entries_of
 from bridge._tables import count, line, table
 from bridge.checkpoint._dcp import is_dcp
 from bridge.checkpoint._files import evidence_of, is_too_short, read_content
+from bridge.checkpoint._folders import incomplete, indices_in
 from bridge.checkpoint.errors import CheckpointError, NotACheckpoint, Unsafe, Unsupported
 
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar", ".pt2")
-_INDEXES = (".index.json", ".metadata")
+_INDICES = (".index.json",)
 
 # The worst first.
 _FAULTS = ("damaged", "unsafe", "not supported", "not a checkpoint")
@@ -95,13 +97,25 @@ def verify(path: str) -> Verdicts:
     if not stat.S_ISDIR(os.stat(path).st_mode):
         return Verdicts([_verdict(path)])
     with os.scandir(path) as entries:
-        names = sorted(e.name for e in entries if e.name.endswith(_SUFFIXES) and e.is_file())
-    whole = not names or any(name.endswith(_INDEXES) for name in os.listdir(path))
+        found = sorted((e.name, e.is_file()) for e in entries if e.name.endswith(_SUFFIXES + _INDICES))
+    # What is neither a file nor a link to one may be a folder, which is nothing of ours.
+    gone = [name for name, _ in found if not os.path.exists(os.path.join(path, name))]
+    names = [name for name, is_file in found if is_file and name.endswith(_SUFFIXES)]
     verdicts = [_verdict(os.path.join(path, name)) for name in names]
-    # Without an index, files in one folder need not belong together.
+    verdicts += [_gone(os.path.join(path, name)) for name in gone]
     if is_dcp(path):
         return Verdicts([*verdicts, _verdict(path)])
-    return Verdicts([*verdicts, _structure(path)] if whole else verdicts)
+    indices = indices_in(path)
+    verdicts += [_structure(os.path.join(path, name)) for name in indices]
+    # Without an index, files in one folder need not belong together, unless their names say so.
+    for error in incomplete(names, indices):
+        verdicts.append(Verdict(path, error=str(error.locate(file=path)), fault="damaged"))
+    return Verdicts(verdicts or [_structure(path)])
+
+
+def _gone(path: str) -> Verdict:
+    error = f"this is a link to nothing, in {path!r}. Fetch the file that it shows"
+    return Verdict(path, error=error, fault="damaged")
 
 
 def _verdict(path: str) -> Verdict:

@@ -175,6 +175,53 @@ def test_each_file_of_a_folder_is_checked(tmp_path: Path, capsys: pytest.Capture
     assert [file["intact"] for file in found["files"]] == [True, False, False]
 
 
+def test_a_set_of_files_without_an_index_is_to_be_complete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, name in enumerate(ARRAYS, start=1):
+        save({name: ARRAYS[name]}, tmp_path / f"model-{number:05}-of-00002.safetensors")
+    done(capsys, "verify", tmp_path)
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    found = json_of(capsys, "verify", tmp_path, status=1)
+    assert found["fault"] == "damaged"
+    assert "1 of 2 files are there; number 2" in found["files"][-1]["error"]
+
+
+@pytest.mark.parametrize("name", ["b.safetensors", "model.safetensors.index.json"])
+def test_a_link_to_nothing_is_a_missing_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    save(ARRAYS, tmp_path / "a.safetensors")
+    (tmp_path / name).symlink_to(tmp_path / "blob")
+    found = json_of(capsys, "verify", tmp_path, status=1)
+    assert [file["fault"] for file in found["files"]] == ["", "damaged"]
+    assert "link to nothing" in found["files"][1]["error"]
+    (tmp_path / name).unlink()
+    (tmp_path / "a.safetensors").unlink()
+    (tmp_path / "b.safetensors").symlink_to(tmp_path / "none")
+    assert "link to nothing" in done(capsys, "verify", tmp_path, status=1)
+
+
+def test_an_index_of_nothing_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+    text = done(capsys, "verify", tmp_path, status=1)
+    assert "the index names no tensor" in text
+    assert "the index names no tensor" in failed(capsys, "inspect", tmp_path)
+
+
+def test_each_index_of_a_folder_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(ARRAYS, tmp_path / "model.safetensors", shard_size=100)
+    save(ARRAYS, tmp_path / "pytorch_model.bin", shard_size=100)
+    found = json_of(capsys, "verify", tmp_path)
+    indices = [Path(file["file"]).name for file in found["files"] if "folder" in file["format"]]
+    assert indices == ["model.safetensors.index.json", "pytorch_model.bin.index.json"]
+    (tmp_path / "pytorch_model-00002-of-00002.bin").unlink()
+    found = json_of(capsys, "verify", tmp_path, status=1)
+    (bad,) = [file for file in found["files"] if not file["intact"]]
+    assert bad["file"].endswith("bin.index.json")
+    assert "is missing" in bad["error"]
+
+
 def test_hostile_names_are_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b[31m\x07[bold]\n"
     save({evil: ARRAYS["a"]}, tmp_path / "m.safetensors", digests=True)

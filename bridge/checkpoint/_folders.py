@@ -112,6 +112,32 @@ def read_index(path: str, read: Read) -> Shards:
     return _read_plan(os.path.dirname(path) or ".", _indexed(path), read)
 
 
+def indices_in(folder: str) -> list[str]:
+    """Return the names of the indices in a folder; there may be one for each format."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+    return [name for name in names if _is_index(name) and stat.S_ISREG(_mode(folder, name))]
+
+
+def incomplete(names: list[str], indices: list[str]) -> list[Truncated]:
+    """Return what is missing from the sets of files whose names count and that no index speaks of.
+
+    Args:
+        names: The names of a folder's files.
+        indices: Its indices (:func:`indices_in`).
+    """
+    flavours = {_flavour(name) for name in indices}
+    found: list[Truncated] = []
+    for files in _counted(names).values():
+        if _suffix_flavour(files[0]) in flavours:
+            continue
+        try:
+            _check_complete(files)
+        except Truncated as error:
+            found.append(error)
+    return found
+
+
 def looks_like_index(file: ByteSource) -> bool:
     """Whether a file starts like an index: as text, with a brace."""
     start = file.read(0, min(64, file.size))
@@ -126,6 +152,10 @@ def _indexed(path: str) -> _Plan:
             raise BadFormat(f"an index of {status.st_size} bytes; {MAX_INDEX} is the limit")
         data = file.read(MAX_INDEX + 1)
     index = parse_index(data)
+    if not index.weight_map:
+        raise BadFormat(
+            "the index names no tensor", advice="It was probably cut or made by hand: fetch it again"
+        )
     return _Plan(list(dict.fromkeys(index.weight_map.values())), index)
 
 
@@ -133,7 +163,7 @@ def _plan(folder: str) -> _Plan:
     """Decide which files of a folder are the checkpoint."""
     names = sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
     names = [name for name in names if stat.S_ISREG(_mode(folder, name))]
-    indices = [name for name in names if _INDEX.fullmatch(name) and _flavour(name)]
+    indices = [name for name in names if _is_index(name)]
     groups = {name: [name] for name in indices}
     flavours = {_flavour(name) for name in indices}
     for name, files in _groups([name for name in names if not _INDEX.fullmatch(name)]).items():
@@ -174,6 +204,10 @@ def _mode(folder: str, name: str) -> int:
         return 0  # A link to nothing.
 
 
+def _is_index(name: str) -> bool:
+    return bool(_INDEX.fullmatch(name) and _flavour(name))
+
+
 def _flavour(index: str) -> str:
     """Of which files an index is, by its own name."""
     stem = index.partition(".index")[0]
@@ -187,18 +221,22 @@ def _suffix_flavour(name: str) -> str:
 
 def _groups(names: list[str]) -> dict[str, list[str]]:
     """The checkpoints among files without an index, by the name to call them by."""
-    counted: dict[tuple[str, str, str], list[str]] = {}
-    loose: list[str] = []
+    counted = _counted(names)
+    parts = {name for files in counted.values() for name in files}
+    for files in counted.values():
+        _check_complete(files)
+    loose = [n for n in names if n not in parts and (n.endswith(".safetensors") or n in _WHOLE)]
+    return {files[0]: files for files in counted.values()} | {name: [name] for name in loose}
+
+
+def _counted(names: list[str]) -> dict[tuple[str, str, str], list[str]]:
+    """The sets of files whose names count, by what each has in common."""
+    result: dict[tuple[str, str, str], list[str]] = {}
     for name in names:
         match = _COUNTED.fullmatch(name)
         if match and _suffix_flavour(name):
-            counted.setdefault((match["stem"], match["count"], match["suffix"]), []).append(name)
-        elif name.endswith(".safetensors") or name in _WHOLE:
-            loose.append(name)
-    groups = {files[0]: files for files in counted.values()}
-    for files in counted.values():
-        _check_complete(files)
-    return groups | {name: [name] for name in loose}
+            result.setdefault((match["stem"], match["count"], match["suffix"]), []).append(name)
+    return result
 
 
 def _lone(names: list[str]) -> dict[str, list[str]]:
