@@ -23,10 +23,11 @@ import numpy as np
 from bridge.checkpoint._arrays import pieces
 from bridge.checkpoint._json import parse_json
 from bridge.checkpoint._packed import FLOAT4, pack
-from bridge.checkpoint.errors import BadFormat, brief
+from bridge.checkpoint.errors import BadFormat, CheckpointError, brief
 
 
 _HEX = re.compile(r"[0-9a-f]{64}")
+_IN_TEXT = re.compile(r'":\s*"[0-9a-f]{64}"')
 
 #: Where digests stand: a record of a ``.pt`` file, by storage, and a text of a safetensors file.
 RECORD = ".data/sha256.json"
@@ -65,6 +66,22 @@ def digest(array: np.ndarray) -> str:
 def to_text(digests: Mapping[str, str]) -> str:
     """Return digests as a file has them."""
     return json.dumps(dict(digests), ensure_ascii=False, separators=(",", ":"))
+
+
+def are_digests(text: str) -> bool:
+    """Whether a text of a safetensors file is digests, if damaged ones, rather than anybody's note.
+
+    The name of their place is a likely one for a note, too (the digest of a data set, in hexadecimal).
+    Digests are a JSON object, empty or with one text at least as long as a digest. A text that is no
+    JSON is what is left of them if a name with a whole digest is in it.
+    """
+    try:
+        value = parse_json(text.encode("utf-8", "surrogatepass"))
+    except CheckpointError:
+        return _IN_TEXT.search(text) is not None
+    if not isinstance(value, dict):
+        return False
+    return not value or any(type(found) is str and len(found) == len(BLANK) for found in value.values())
 
 
 def from_text(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ import hashlib
 import zlib
 from dataclasses import dataclass, field
 
-from bridge.checkpoint._digests import RECORD, TEXT, from_text
+from bridge.checkpoint._digests import RECORD, TEXT, are_digests, from_text
 from bridge.checkpoint._safetensors import looks_like_safetensors, read_entries
 from bridge.checkpoint._source import FileBytes
 from bridge.checkpoint._torch_zip import by_short_name
@@ -96,7 +96,8 @@ def _recorded(file: FileBytes, records: dict[str, Record]) -> dict[str, str]:
 def _safetensors_evidence(file: FileBytes) -> Evidence:
     result = Evidence()
     entries, metadata = read_entries(file)
-    recorded = from_text(metadata[TEXT]) if TEXT in metadata else {}
+    text = metadata.get(TEXT, "")
+    recorded = from_text(text) if are_digests(text) else {}
     if unknown := recorded.keys() - {entry.name for entry in entries}:
         raise BadFormat(f"there is a digest of {min(unknown)!r}, but no such tensor")
     for entry in entries:

@@ -9,13 +9,16 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from bridge.checkpoint import BadFormat, save
+from bridge.checkpoint import BadFormat, load, save
 from bridge.checkpoint._digests import digest, from_text, to_text
+from bridge.checkpoint._files import read_safetensors_metadata
 from tests.checkpoint.agree import tensor_bytes
+from tests.command_line import done, failed, json_of
 
 
 def content() -> dict[str, np.ndarray]:
@@ -120,3 +123,40 @@ def test_other_texts_are_refused(name: str) -> None:
     text, problem = WRONG_TEXTS[name]
     with pytest.raises(BadFormat, match=problem):
         from_text(text)
+
+
+NOTES = [
+    "a" * 64,
+    "",
+    "see README",
+    "[]",
+    '{"data": "v2"}',
+    '{"files": {"x": "' + "0" * 64 + '"}}',
+    "{x}",
+]
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_a_note_in_the_place_of_digests_is_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], note: str
+) -> None:
+    path, other, out = (tmp_path / f"{name}.safetensors" for name in ("a", "b", "out"))
+    safetensors.torch.save_file({"w": torch.ones(2)}, path, {"sha256": note})
+    safetensors.torch.save_file({"w": torch.ones(2)}, other, {"sha256": "another"})
+    assert load(path, verify=True)["w"].tolist() == [1, 1]
+    assert json_of(capsys, "verify", path)["files"][0]["unchecked"] == ["w"]
+    done(capsys, "convert", path, out)
+    assert read_safetensors_metadata(out)["sha256"] == note
+    found = json_of(capsys, "diff", path, other, status=1)
+    assert list(found["file_metadata"]) == ["sha256"]
+    assert "has an entry 'sha256' already" in failed(capsys, "convert", path, out, "--digests")
+
+
+@pytest.mark.parametrize(
+    "change", [(b"{", b"["), (b'":"', b'";"'), (b'"}', b"a}"), (b"000", b"00x")], ids=repr
+)
+def test_damaged_digests_are_no_note(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    text = to_text({"v": "1" * 64, "w": "0" * 64}).encode().replace(*change, 1).decode()
+    safetensors.torch.save_file({"w": torch.ones(2)}, tmp_path / "m.safetensors", {"sha256": text})
+    with pytest.raises(BadFormat):
+        load(tmp_path / "m.safetensors", verify=True)
