@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bridge._cast import cast_all
-from bridge._entries import dtype_name, entries_of
+from bridge._entries import TENSORS, dtype_name, entries_of
 from bridge._fit import LEFT_OUT, fit
 from bridge._names import rename
 from bridge._state_dict_type import StateDict
@@ -70,6 +70,7 @@ class Report:
             infinite, NaN, or its largest number.
         renamed: Old name to new name.
         dropped: What was left out, and what it is.
+        notes: Sentences about what is odd in the source and does no harm.
     """
 
     source: tuple[str, str]
@@ -80,6 +81,7 @@ class Report:
     overflowed: dict[str, int] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -110,12 +112,17 @@ def convert(source: str, target: str, options: Options) -> Report:
     flat = options.shard_size is not None or target.endswith(SAFETENSORS)
     in_table = target.endswith(SAFETENSORS) or not target.endswith(SUFFIXES)
     content = read_content(source, copy=False)
-    report = Report((source, content.format), target)
+    report = Report((source, content.format), target, notes=content.notes)
     value = content.value
     path = _chosen(value, source, target, options, flat)
     if flat or options.key is not None:
         report.state_dict = dotted(path) if path else None
         value, path = at(value, path), ()
+    if flat and isinstance(value, TENSORS):
+        raise Unwritable(
+            f"{options.key or source!r} is one tensor, and {target!r} holds tensors by their names",
+            advice="Take the state dict around it with --key, or write a .pt file",
+        )
     fitted = fit(value, table=in_table, dtype=options.dtype)
     if fitted.unfit and not options.drop_others:
         raise _no_place(fitted.unfit, source, target)
@@ -239,6 +246,8 @@ def print_report(report: Report) -> None:
     if report.dropped:
         line(f"left out {count(len(report.dropped), 'value')}")
         table(("entry", "what it is"), list(report.dropped.items()))
+    for note in report.notes:
+        line(note)
     tensors, nbytes = report.tensors
     source, kind = report.source
     line(f"{source} ({kind}) -> {report.target}: {count(tensors, 'tensor')}, {size(nbytes)}")

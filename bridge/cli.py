@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # more when it flushes at exit.
         sys.stdout = None
         return arguments.failed
-    except (CheckpointError, OSError) as error:
+    except (CheckpointError, OSError, MemoryError) as error:
         print(f"purestate: {_one_line(error)}", file=sys.stderr)
         return arguments.failed
 
@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.strerror}: {error.filename!r}"
+    elif isinstance(error, MemoryError):
+        text = f"there is not enough memory. {error}"
     else:
         text = str(error)
     line = " ".join(text.split())

@@ -1,6 +1,7 @@
 """``purestate convert``: every format into every other, as torch and safetensors read the result."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -466,3 +467,48 @@ def test_large_files_take_little_memory(tmp_path: Path) -> None:
     assert (
         peak_of_command("convert", source, tmp_path / "o.safetensors", "--dtype", "f8_e5m2") < 110 << 20
     )
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.ones(2, 2), torch.eye(2).to_sparse()], ids=["dense", "sparse"]
+)
+def test_a_single_tensor_has_no_place_among_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tensor: torch.Tensor
+) -> None:
+    torch.save({"g": {"weight": tensor}}, tmp_path / "m.pt")
+    taken = ["convert", tmp_path / "m.pt", tmp_path / "o.safetensors", "--key", "g.weight"]
+    assert "'g.weight' is one tensor" in failed(capsys, *taken)
+    assert "'g.weight' is one tensor" in failed(capsys, *taken, "--drop-others")
+    assert "'g.weight' is one tensor" in failed(capsys, *taken, "--shard-size", "1MB")
+
+
+def test_too_little_memory_is_one_line_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"w": torch.ones(1000)}, tmp_path / "m.pt")
+    for where in ("bridge._convert.cast_all", "bridge.checkpoint._write_safetensors.write_safetensors"):
+
+        def fail(*_: object) -> None:
+            np.empty(1 << 58)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(where, fail)
+            command = ["convert", tmp_path / "m.pt", tmp_path / "o.safetensors", "--dtype", "f64"]
+            text = failed(capsys, *command)
+        assert "not enough memory. Unable to allocate" in text
+        assert os.listdir(tmp_path) == ["m.pt"]
+
+
+def test_texts_that_differ_between_files_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for step, name in enumerate("ab", start=1):
+        file = folder / f"model-{step:05}-of-00002.safetensors"
+        save({name: np.ones(2)}, file, metadata={"step": str(step), "same": "x"}, digests=True)
+    text = done(capsys, "convert", folder, tmp_path / "o.safetensors")
+    assert "text tables differ in 'step'; the first file's text is taken" in text
+    assert json_of(capsys, "convert", folder, tmp_path / "o.safetensors")["notes"] == [
+        "The files' text tables differ in 'step'; the first file's text is taken."
+    ]

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bridge._state_dict_type import StateDict
+from bridge.checkpoint._digests import are_digests
 from bridge.checkpoint._index import MAX_INDEX, Index, file_in, parse_index
 from bridge.checkpoint._source import ByteSource
 from bridge.checkpoint.errors import BadFormat, CheckpointError, Truncated, Unsupported, brief
@@ -265,6 +266,7 @@ def _read_plan(folder: str, plan: _Plan, read: Read) -> Shards:
     texts: dict[str, str] = {}
     formats: dict[str, None] = {}
     paths: list[str] = []
+    apart: dict[str, None] = {}
     for file in plan.files:
         path = file_in(folder, file)
         part = read(path)
@@ -276,9 +278,15 @@ def _read_plan(folder: str, plan: _Plan, read: Read) -> Shards:
         except CheckpointError as error:
             raise error.locate(file=path) from error.__cause__
         metadata = {**getattr(part.value, "metadata", {}), **metadata}
+        apart |= {key: None for key, text in part.file_metadata.items() if texts.get(key, text) != text}
         texts = {**part.file_metadata, **texts}
         paths.append(path)
     names, notes = _ordered(plan.index, home, found)
+    # Each file has digests of its own tensors.
+    if disputed := [key for key in apart if not are_digests(texts[key])]:
+        notes.append(
+            f"The files' text tables differ in {_some(disputed)}; the first file's text is taken."
+        )
     value = StateDict(((name, found[name]) for name in names), metadata=metadata)
     return Shards(f"{' and '.join(formats)} folder", value, texts, tuple(paths), tuple(notes))
 
@@ -318,9 +326,14 @@ def _ordered(
     unlisted = [name for name in found if name not in index.weight_map]
     notes = []
     if unlisted:
-        listed = ", ".join(map(repr, unlisted[:_MAX_LISTED])) + ", ..." * (len(unlisted) > _MAX_LISTED)
-        notes.append(f"The index does not list {len(unlisted)} of the tensors in the files: {listed}.")
+        notes.append(
+            f"The index does not list {len(unlisted)} of the tensors in the files: {_some(unlisted)}."
+        )
     nbytes = sum(item.nbytes for item in found.values() if isinstance(item, np.ndarray))
     if index.total_size is not None and index.total_size != nbytes:
         notes.append(f"The index says {index.total_size} bytes, the tensors have {nbytes}.")
     return [*index.weight_map, *unlisted], notes
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:_MAX_LISTED])) + ", ..." * (len(names) > _MAX_LISTED)
