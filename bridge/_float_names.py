@@ -37,8 +37,11 @@ def float_named(name: str) -> np.dtype:
     """
     found = _DTYPES.get(name.lower().removeprefix("torch."))
     if found is None:
-        short = ", ".join(names[0] for names in _ALSO.values())
-        raise TypeError(
-            f"{name!r} names no floating-point dtype\n    write: {', '.join(_ALSO)}, or short: {short}"
-        )
+        raise TypeError(f"{name!r} names no floating-point dtype\n    write: {float_names()}")
     return found
+
+
+def float_names() -> str:
+    """Return the names that there are, as an error lists them."""
+    short = ", ".join(names[0] for names in _ALSO.values())
+    return f"{', '.join(_ALSO)}, or short: {short}"

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from bridge import _names
-from bridge._float_names import float_named
+from bridge._float_names import float_named, float_names
 from bridge._load_report import LoadReport
 from bridge._load_state_dict import Load
 from bridge._state_in_file import find_state, proposal
@@ -84,11 +84,19 @@ def load_checkpoint(
         )
     if isinstance(rename, str):
         raise TypeError(f"rename takes rules, not {rename!r}\n    write: rename={{{rename!r}: ''}}")
+    if key is not None and not isinstance(key, str):
+        steps = key if isinstance(key, tuple | list) else (key,)
+        text = ".".join(
+            step.decode("utf-8", "replace") if isinstance(step, bytes) else str(step) for step in steps
+        )
+        raise TypeError(
+            f"key is the dotted name of a state dict, as text, not {key!r}\n    write: key={text!r}"
+        )
     name = os.fspath(path)
     leaves, definition = flatten(model)
     dtype = _floating(dtype)
     leaf_of = {entry.name: entry.leaf for entry in definition.entries if entry.persistent}
-    rules = rename if rename is None or callable(rename) else _listed(rename)
+    rules = None if rename is None else _names.checked(rename)
     together = _looks_at_values(definition)
     content = read_content(path, copy=False, verify=verify, together=together)
     sizes = {file: os.stat(file).st_size for file in content.files}
@@ -152,22 +160,26 @@ def _floating(dtype: Any) -> Any:
         return None
     if type(dtype).__module__.partition(".")[0] == "torch":
         dtype = str(dtype)
-    dtype = float_named(dtype) if isinstance(dtype, str) else jnp.dtype(dtype)
+    try:
+        dtype = float_named(dtype) if isinstance(dtype, str) else jnp.dtype(dtype)
+    except TypeError as error:
+        if isinstance(dtype, str):
+            raise
+        raise TypeError(f"{dtype!r} is no dtype\n    write: {float_names()}") from error
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(
             f"load_checkpoint casts floating-point arrays to floating point dtypes, got dtype={dtype}"
         )
+    # NumPy has more than JAX: another byte order, more bits. Those of six bits JAX names, and has no
+    # arrays of.
+    if not dtype.isnative or not hasattr(jnp, dtype.name) or dtype.name.startswith("float6_"):
+        raise TypeError(f"JAX has no arrays of dtype {dtype!r}\n    write: {float_names()}")
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise ValueError(
             f"JAX is in 32-bit mode and cannot hold {dtype.name}.\n"
             '    write: jax.config.update("jax_enable_x64", True)'
         )
     return dtype
-
-
-def _listed(rules: Any) -> Any:
-    """Rules that can be gone through twice."""
-    return rules if isinstance(rules, Mapping) else list(rules)
 
 
 def _ties(definition: Definition, loaded: set[int]) -> tuple[tuple[str, ...], ...]:

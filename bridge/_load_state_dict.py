@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from bridge._names import check_names
 from bridge._state_dict_type import EXTRA_STATE
 from bridge._torch_cast import cast_into
 from bridge.checkpoint._chunks import Chunked
@@ -174,12 +175,7 @@ class Load:
         """
         if not isinstance(sd, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(sd)}.")
-        for name in sd:
-            if not isinstance(name, str):
-                raise TypeError(
-                    f"a state_dict maps names to arrays, got the key {name!r}; an optimizer's or a "
-                    "whole training checkpoint holds the model's under a key of its own"
-                )
+        check_names(sd)
         self.metadata = getattr(sd, "metadata", {})
         self.module(0, model, "", dict(sd))
 

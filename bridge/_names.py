@@ -48,8 +48,10 @@ def rename(sd: Mapping[str, Any], rules: Rules, *, model: Any = None) -> tuple[S
         ``(StateDict, RenameReport)``. Versions in the metadata move with their modules.
 
     Raises:
+        TypeError: For rules of another kind, and names that are no text.
         ValueError: When two names become one, or a new name has an empty part (``".weight"``).
     """
+    check_names(sd)
     apply, used, count = _compiled(rules)
     renamed = {name: apply(name) for name in sd}
     for old, new in renamed.items():
@@ -114,6 +116,45 @@ def consume_prefix_in_state_dict_if_present(sd: Mapping[str, Any], prefix: str) 
     return result
 
 
+def check_names(sd: Iterable[Any]) -> None:
+    """Refuse names that are no text: what they are in is no state dict."""
+    for name in sd:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"a state_dict maps names to arrays, got the key {name!r}; an optimizer's or a "
+                "whole training checkpoint holds the model's under a key of its own"
+            )
+
+
+def checked(rules: Rules) -> list[Rule] | Callable[[str], str]:
+    """Return rules that can be gone through twice.
+
+    Raises:
+        TypeError: If they are of another kind.
+    """
+    if callable(rules):
+        return rules
+    if isinstance(rules, str | bytes) or not isinstance(rules, Iterable):
+        raise TypeError(f"rename takes rules, not {rules!r}\n    write: {_WRITE}")
+    pairs: list[Any] = list(rules.items() if isinstance(rules, Mapping) else rules)
+    for pair in pairs:
+        # A text of two letters would pass for a pair.
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not _is_rule(*pair):
+            raise TypeError(
+                f"a rule is a pair of an old and a new name, not {pair!r}\n    write: {_WRITE}"
+            )
+    return pairs
+
+
+_WRITE = "{'old': 'new'}, or [(re.compile('old'), 'new')], or a function of the name"
+
+
+def _is_rule(old: Any, new: Any) -> bool:
+    if isinstance(old, re.Pattern):
+        return isinstance(old.pattern, str) and (isinstance(new, str) or callable(new))
+    return isinstance(old, str) and isinstance(new, str)
+
+
 def _empty_part(old: str, new: str) -> str:
     path = old.partition(".")[0]
     return (
@@ -124,10 +165,9 @@ def _empty_part(old: str, new: str) -> str:
 
 
 def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
-    if callable(rules):
-        return rules, set(), []
-    items: Any = rules.items() if isinstance(rules, Mapping) else rules
-    pairs: list[Rule] = list(items)
+    pairs = checked(rules)
+    if callable(pairs):
+        return _answering(pairs), set(), []
     used: set[int] = set()
 
     def apply(name: str) -> str:
@@ -140,6 +180,21 @@ def _compiled(rules: Rules) -> tuple[Callable[[str], str], set[int], list[str]]:
 
     labels = [old.pattern if isinstance(old, re.Pattern) else old for old, _ in pairs]
     return apply, used, labels
+
+
+def _answering(function: Callable[[str], str]) -> Callable[[str], str]:
+    """A function of names that is known to give names."""
+
+    def apply(name: str) -> str:
+        new: Any = function(name)
+        if not isinstance(new, str):
+            raise TypeError(
+                f"the function that renames is to return a name for {name!r}, not {new!r}\n"
+                "    write: return name, for those that stay"
+            )
+        return new
+
+    return apply
 
 
 def _replace(name: str, old: str | re.Pattern[str], new: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.torch
@@ -228,6 +229,16 @@ def test_dtypes_that_are_refused(tmp_path: Path) -> None:
         bridge.load_checkpoint(Net(), path, dtype=jnp.int32)
     with pytest.raises(ValueError, match="cannot hold float64"):
         bridge.load_checkpoint(Net(), path, dtype="float64")
+
+
+OTHERS = [ml_dtypes.float6_e2m3fn, np.dtype(">f4"), np.longdouble, b"f16", b"x", "f9", 3.5]
+
+
+@pytest.mark.parametrize("dtype", OTHERS, ids=str)
+def test_dtypes_that_jax_lacks_are_refused(tmp_path: Path, dtype: Any) -> None:
+    path = as_zip(torch_net().state_dict(), tmp_path)
+    with pytest.raises(TypeError, match=r"dtype.*\n    write: float64, .*\bbf16,"):
+        bridge.load_checkpoint(Net(), path, dtype=dtype)
 
 
 NAMES: dict[Any, torch.dtype] = {

@@ -287,6 +287,48 @@ def test_arguments_of_other_kinds_say_what_to_write(tmp_path: Path) -> None:
             call()
 
 
+RULES: dict[str, Any] = {
+    "a text for a pair": ["ab"],
+    "half a pair": [("a",)],
+    "a number": 3,
+    "bytes": b"ab",
+    "a number for a name": {"a": 1},
+    "a number for an old name": {1: "a"},
+    "no answer": lambda name: None,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_of_other_kinds_say_what_to_write(tmp_path: Path, name: str) -> None:
+    sd = torch.nn.Linear(2, 3).state_dict()
+    torch.save(sd, tmp_path / "x.pt")
+    for call in (
+        lambda: bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt", rename=RULES[name]),
+        lambda: bridge.rename(sd, RULES[name]),
+    ):
+        with pytest.raises(TypeError, match=r"rule|renames.*\n    write: "):
+            call()
+
+
+@pytest.mark.parametrize(
+    "rename", [None, {"x": "y"}, lambda name: name], ids=["none", "rule", "function"]
+)
+def test_a_key_that_is_no_text_is_named_whatever_the_rules(tmp_path: Path, rename: Any) -> None:
+    torch.save({**torch.nn.Linear(2, 3).state_dict(), 7: torch.ones(1)}, tmp_path / "x.pt")
+    with pytest.raises(TypeError, match="a state_dict maps names to arrays, got the key 7"):
+        bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt", rename=rename)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [(0, "'0'"), (1.5, "'1.5'"), (b"a", "'a'"), (("a", "b"), "'a.b'"), (False, "'False'")],
+)
+def test_a_place_that_is_no_text_says_what_to_write(tmp_path: Path, key: Any, text: str) -> None:
+    torch.save(torch.nn.Linear(2, 3).state_dict(), tmp_path / "x.pt")
+    with pytest.raises(TypeError, match=rf"dotted name .*\n    write: key={text}$"):
+        bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt", key=key)
+
+
 def test_checksums_are_checked_before_anything_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     bridge.save({"weight": np.ones((3, 2), np.float32), "bias": np.zeros(3, np.float32)}, path)
