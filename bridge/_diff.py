@@ -163,6 +163,8 @@ def diff(
 
 def _side(value: Any, kind: str, ignored: Iterable[str]) -> Side:
     leaves, metadata = entries_of(value, inside=True)
+    # A file of an empty dictionary has no entries; the dictionary would be one without a name.
+    leaves = [e for e in leaves if not (e.value is value and isinstance(value, dict))]
     arrays = (np.ndarray, np.generic)
     others = {e.name: e.value for e in leaves if not isinstance(e.value, arrays)}
     return Side(

@@ -23,6 +23,7 @@ from bridge.checkpoint import BadFormat, Unsupported
 Keys = tuple[str, ...]
 
 _SHOWN = 8
+_PREFIXES = 4
 # What wrappers insert anywhere in a name.
 _WRAPPERS = r"_orig_mod\.|_fsdp_wrapped_module\.|_checkpoint_wrapped_module\."
 
@@ -61,7 +62,7 @@ def find_state(
     if len(found) > 1:
         raise Unsupported(
             f"the file holds {len(found)} state dicts: {listed(found)}",
-            advice=f"Write: {' or '.join(_line(path, where) for where in list(found)[:2])}",
+            advice=f"Write: {' or '.join(_line(path, value, where) for where in list(found)[:2])}",
             file=path,
         )
     if found:
@@ -102,8 +103,12 @@ def _keys(path: Path) -> Keys:
     return tuple(dotted((step,)) for step in path)
 
 
-def _line(path: str, where: Path) -> str:
-    return f"model, report = bridge.load_checkpoint(model, {path!r}, key={dotted(where)!r})"
+def _line(path: str, value: Any, where: Path) -> str:
+    if find(value, dotted(where)) == where:
+        return f"model, report = bridge.load_checkpoint(model, {path!r}, key={dotted(where)!r})"
+    # Another place has this dotted name, as 1 and '1' do.
+    steps = "".join(f"[{step!r}]" for step in where)
+    return f"model, keys = bridge.load_state_dict(model, bridge.load({path!r}){steps})"
 
 
 def proposal(path: str, names: Iterable[str], expected: Iterable[str]) -> str:
@@ -115,13 +120,16 @@ def proposal(path: str, names: Iterable[str], expected: Iterable[str]) -> str:
         expected: The model's names.
     """
     names, known = list(names), set(expected)
-    front = _prefix(names, known)
-    behind = _prefix(known, set(names))
-    options: list[tuple[str, str, Callable[[str], str]]] = []
-    if front:
-        rule = f"{{{front!r}: ''}}"
+    fronts, behind = _prefixes(names, known), _prefix(known, set(names))
+    options: list[tuple[str, list[str], Callable[[str], str]]] = []
+    if fronts:
+        front = fronts[0]
         text = f"Names in the file start with {front!r}, the model's do not."
-        options.append((text, rule, lambda name: name.removeprefix(front)))
+        if len(fronts) > 1:
+            listed = " and ".join(map(repr, fronts))
+            text = f"Names in the file start with {listed}, which fit the model equally well."
+        rules = [f"{{{front!r}: ''}}" for front in fronts]
+        options.append((text, rules, lambda name: name.removeprefix(front)))
     pattern = re.compile(_WRAPPERS)
     plain = [pattern.sub("", name) for name in names]
     if plain != names:
@@ -133,10 +141,10 @@ def proposal(path: str, names: Iterable[str], expected: Iterable[str]) -> str:
         if inner:
             text = f"{text[:-1]}, and start with {inner!r}."
         whole = re.compile("|".join(parts))
-        options.append((text, f"[({rule}, '')]", lambda name: whole.sub("", name)))
+        options.append((text, [f"[({rule}, '')]"], lambda name: whole.sub("", name)))
     if behind:
         text = f"The model's names start with {behind!r}, those in the file do not."
-        options.append((text, f"lambda name: {behind!r} + name", lambda name: behind + name))
+        options.append((text, [f"lambda name: {behind!r} + name"], lambda name: behind + name))
     best, most = None, len(known.intersection(names))
     for option in options:
         hits = len(known.intersection(map(option[2], names)))
@@ -144,14 +152,25 @@ def proposal(path: str, names: Iterable[str], expected: Iterable[str]) -> str:
             best, most = option, hits
     if best is None:
         return ""
-    return (
-        f"\n{best[0]} If they mean the same, write:\n"
-        f"    model, report = bridge.load_checkpoint(model, {path!r}, rename={best[1]})"
+    text, rules, _ = best
+    several = len(rules) > 1
+    # What is under the other prefixes is not the model's.
+    rest = ", strict=False" if several else ""
+    lines = "".join(
+        f"\n    model, report = bridge.load_checkpoint(model, {path!r}, rename={rule}{rest})"
+        for rule in rules
     )
+    which = "Write the line of the one that is meant:" if several else "If they mean the same, write:"
+    return f"\n{text} {which}{lines}"
 
 
 def _prefix(names: Iterable[str], known: Collection[str]) -> str:
     """The prefix without which most names are known; "" if there is none."""
+    return next(iter(_prefixes(names, known)), "")
+
+
+def _prefixes(names: Iterable[str], known: Collection[str]) -> list[str]:
+    """The prefix without which most names are known, and some that do as well (a moving average)."""
     counts: Counter[str] = Counter()
     for name in names:
         at = name.find(".")
@@ -159,4 +178,12 @@ def _prefix(names: Iterable[str], known: Collection[str]) -> str:
             if name[at + 1 :] in known:
                 counts[name[: at + 1]] += 1
             at = name.find(".", at + 1)
-    return max(counts, key=lambda prefix: (counts[prefix], -len(prefix)), default="")
+    most = max(counts.values(), default=0)
+    result: list[str] = []
+    for prefix in sorted((p for p in counts if counts[p] == most), key=len):
+        # Inside of another, it is the less likely one.
+        if not prefix.startswith(tuple(result)):
+            result.append(prefix)
+        if len(result) == _PREFIXES:
+            break
+    return result

@@ -385,6 +385,14 @@ def test_shared_containers_do_not_multiply(tmp_path: Path, capsys: pytest.Captur
     done(capsys, "diff", *pair(tmp_path, value, value))
 
 
+def test_an_empty_dictionary_has_no_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json_of(capsys, "diff", *pair(tmp_path, {}, {"w": torch.ones(1)}), status=1)
+    assert (found["only_a"], found["only_b"]) == ([], ["w"])
+    done(capsys, "diff", *pair(tmp_path, {}, {}))
+    done(capsys, "diff", *pair(tmp_path, {}, []), status=1)
+    done(capsys, "diff", *pair(tmp_path, {"a": {}}, {"a": []}), status=1)
+
+
 def test_places_of_one_dotted_name_are_told_apart_in_any_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,6 +200,34 @@ def test_a_prefix_is_proposed_for_one_of_several(tmp_path: Path) -> None:
         bridge.load_checkpoint(Net(), path)
 
 
+def test_prefixes_that_fit_equally_well_are_all_proposed(tmp_path: Path) -> None:
+    theirs = {name: torch.nn.Linear(2, 3) for name in ("online_model", "ema_model")}
+    sd = {f"{name}.{k}": v for name, net in theirs.items() for k, v in net.state_dict().items()}
+    torch.save({**sd, "step": torch.ones(())}, tmp_path / "x.pt")
+    with pytest.raises(RuntimeError, match="fit the model equally well") as caught:
+        bridge.load_checkpoint(nn.Linear(2, 3), tmp_path / "x.pt")
+    lines = re.findall(r"^    (model, report = .*)$", str(caught.value), re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        (name,) = [name for name in theirs if name in line]
+        scope = {"bridge": bridge, "model": nn.Linear(2, 3)}
+        exec(line, scope)
+        np.testing.assert_array_equal(scope["model"].weight, theirs[name].weight.detach())
+
+
+def test_places_of_one_dotted_name_have_lines_of_their_own(tmp_path: Path) -> None:
+    theirs = [torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)]
+    path = tmp_path / "x.pt"
+    torch.save({"1": theirs[0].state_dict(), 1: theirs[1].state_dict()}, path)
+    with pytest.raises(Unsupported, match="holds 2 state dicts") as caught:
+        bridge.load_checkpoint(nn.Linear(2, 3), path)
+    lines = str(caught.value).partition("Write: ")[2].rstrip(".").split(" or ")
+    for line, net in zip(lines, theirs, strict=True):
+        scope = {"bridge": bridge, "model": nn.Linear(2, 3)}
+        exec(line, scope)
+        np.testing.assert_array_equal(scope["model"].weight, net.weight.detach())
+
+
 def test_a_renamed_state_dict_among_others(tmp_path: Path) -> None:
     sd = torch_net().state_dict()
     prefixed = {f"module.{name}": value for name, value in sd.items()}
